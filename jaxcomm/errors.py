@@ -27,6 +27,7 @@ _EXTRAS: Final = {
     "matplotlib": "plot",
     "optax": "train",
     "ortools": "planner",
+    "rich": "cli",
     "scipy": "planner",
     "sklearn": "demo",
 }

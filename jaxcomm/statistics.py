@@ -150,6 +150,22 @@ def stats() -> Stats:
     return Stats(sites, rails, _plans, _events, _seconds(), gone, _generations)
 
 
+def snapshot() -> str:
+    """The records that `jaxcomm top` shows, as one JSON object.
+
+    It has the fields of `Stats`. Sites have no `spans`, plans no `file`, and times of `rails` and `gone` are in
+    microseconds of the monotonic clock.
+    """
+    records = {
+        "at_s": _seconds(),
+        "plans": [{name: value for name, value in plan.items() if name != "file"} for plan in _plans],
+        "generations": [*_generations],
+        "events": [*_events],
+    }
+    texts = [f'"{name}": {text}' for name, text in ffi.record_texts().items()]
+    return f"{json.dumps(records)[:-1]}, {', '.join(texts)}}}"
+
+
 def reset_stats() -> None:
     """Forgets the statistics of all calls so far."""
     ffi.reset_stats()

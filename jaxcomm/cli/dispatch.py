@@ -8,7 +8,7 @@ import importlib
 import textwrap
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
-from typing import NamedTuple, NoReturn
+from typing import Any, NamedTuple, NoReturn
 
 import jaxcomm
 from jaxcomm.cli.exit_codes import BAD_USAGE, CommandError
@@ -24,6 +24,7 @@ COMMANDS = {
     "verify": "prove that plan files, or the built-in schedules, compute the sum",
     "explain": "say what a plan does, why, what it was compared with, and when it would not help",
     "report": "show a saved run: the plan in force, late ranks and rails, as words, a picture, a page or a trace",
+    "top": "watch the jobs of yours that run on this host: late ranks, waits, transfers, rails, plans, errors",
     "export": "write a plan's schedules as files of MSCCL++ or MSCCL",
     "simulate": "predict the time of every schedule over sizes, delays and ranks",
     "simulate events": "run every schedule message by message, with shared links, queues and lost packets",
@@ -69,7 +70,19 @@ def parse(words: list[str]) -> Call | None:
         return None
     if name is None:
         raise _unknown(words[0])
-    command = importlib.import_module("jaxcomm.cli." + name.replace(" ", "_").replace("-", "_"))
+    try:
+        return Call(_module(name).run, _parser(name).parse_args([*_with_flag_files(words[len(name.split()) :])]))
+    except SystemExit:  # after --help
+        return None
+
+
+def _module(name: str) -> Any:
+    return importlib.import_module("jaxcomm.cli." + name.replace(" ", "_").replace("-", "_"))
+
+
+def _parser(name: str) -> _Parser:
+    """The parser of a command's arguments."""
+    command = _module(name)
     parser = _Parser(
         prog=f"jaxcomm {name}",
         description=f"{COMMANDS[name][0].upper()}{COMMANDS[name][1:]}.",
@@ -78,10 +91,7 @@ def parse(words: list[str]) -> Call | None:
         allow_abbrev=False,
     )
     command.add_arguments(parser)
-    try:
-        return Call(command.run, parser.parse_args([*_with_flag_files(words[len(name.split()) :])]))
-    except SystemExit:  # after --help
-        return None
+    return parser
 
 
 def _with_flag_files(words: Sequence[str]) -> Iterator[str]:

@@ -20,6 +20,7 @@ from jaxcomm.environment import DEADLINE_S
 from jaxcomm.errors import JaxcommError, PlanError
 from jaxcomm.jax_compat.contexts import active_plans, trying_plans
 from jaxcomm.log import say_once
+from jaxcomm.watch import server
 
 if TYPE_CHECKING:
     from jaxcomm.ffi.shares import PlanRails
@@ -171,7 +172,7 @@ def require_ranks(plan: str, sizes: Iterable[int], where: str) -> None:
 
 @functools.cache
 def start() -> None:
-    """Loads the core and sets the environment's deadline, once.
+    """Loads the core, sets the environment's deadline and lets `jaxcomm top` ask this process, once.
 
     Raises:
       JaxcommError: JAXCOMM_DEADLINE_S is invalid.
@@ -179,6 +180,7 @@ def start() -> None:
     ffi.register()
     if DEADLINE_S in os.environ:
         ffi.set_deadline(positive_seconds(DEADLINE_S, os.environ[DEADLINE_S]))
+    server.start()
 
 
 def positive_seconds(name: str, value: float | str) -> float:

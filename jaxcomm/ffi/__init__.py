@@ -138,6 +138,17 @@ def gone() -> list[dict[str, Any]]:
     return found
 
 
+def record_texts() -> dict[str, str]:
+    """The records of `sites` without spans, `rails` and `gone`, each as JSON.
+
+    The core's texts are not parsed, so other threads can run Python meanwhile.
+    """
+    sites = CPU.text("stats", False)
+    if further := [site for backend in _backends for site in backend.sites()]:
+        sites = json.dumps(json.loads(sites) + further)
+    return {"sites": sites, "rails": CPU.text("job_rails"), "gone": CPU.text("job_gone")}
+
+
 def reset_stats() -> None:
     """Forgets the records of call sites."""
     CPU.call("reset_stats")

@@ -10,6 +10,7 @@ from jaxcomm.jax_compat.job import (
     forget_devices,
     key_value_store,
     own_incarnation,
+    place_in_job,
     spans_processes,
 )
 from jaxcomm.jax_compat.primitives import (
@@ -61,6 +62,7 @@ __all__ = [
     "module_data",
     "module_types",
     "own_incarnation",
+    "place_in_job",
     "program_text",
     "register_partitioner",
     "require_devices",

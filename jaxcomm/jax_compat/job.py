@@ -43,6 +43,12 @@ def coordinator_address() -> str:
     return distributed.global_state.coordinator_address
 
 
+def place_in_job() -> tuple[str, int, int]:
+    """The coordinator's address, this process's number, and the number of processes; ("", 0, 1) outside of a job."""
+    state = distributed.global_state
+    return state.coordinator_address or "", state.process_id or 0, state.num_processes or 1
+
+
 def own_incarnation() -> int:
     """The number that the coordination service gave to this start of this process; 0 without `jax.distributed`.
 

@@ -33,7 +33,7 @@ MAY_IMPORT = {
     "initialize": "auto_plan collectives distributed ffi jax_compat plan",
     "backend": "auto_plan collectives distributed ffi jax_compat schedules",
     "auto_plan": "collectives distributed ffi jax_compat measure plan profile records schedules statistics",
-    "collectives": "distributed ffi jax_compat plan profile program schedules statistics",
+    "collectives": "distributed ffi jax_compat plan profile program schedules statistics watch",
     "lax": "collectives",
     "elastic": "distributed jax_compat",
     "gpu": "collectives distributed ffi jax_compat plan profile program schedules",
@@ -44,8 +44,9 @@ MAY_IMPORT = {
     "train": "collectives distributed ffi measure plan planner profile",
     "report": "ffi plan profile records schedules simulate",
     "cli": "auto_plan backend collectives distributed ffi files gpu measure plan planner profile program report "
-    "schedules simulate testbed train",
+    "schedules simulate testbed train watch",
     "jax_compat": "",
+    "watch": "jax_compat statistics",
     "jaxcomm": "backend collectives elastic initialize jax_compat lax plan planner profile report schedules statistics "
     "train",
 }

@@ -61,6 +61,13 @@ def test_coordinator_address() -> None:
         jax_compat.coordinator_address()
 
 
+def test_place_in_job(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert jax_compat.place_in_job() == ("", 0, 1)
+    for name, value in (("coordinator_address", "127.0.0.1:1"), ("process_id", 2), ("num_processes", 4)):
+        monkeypatch.setattr(f"jax._src.distributed.global_state.{name}", value)
+    assert jax_compat.place_in_job() == ("127.0.0.1:1", 2, 4)
+
+
 @pytest.mark.parametrize("used", [[True, True], [False, True], [False, False]], ids=str)
 def test_drop_what_nobody_reads(used: list[bool]) -> None:
     two = Primitive("two")

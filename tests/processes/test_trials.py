@@ -15,7 +15,11 @@ def test_all_ranks_try_alike_and_follow_one_outcome(transport: str) -> None:
     assert [report["wrong"] for report in reports] == [0] * 4
     assert all(report["rows"].keys() == reports[0]["rows"].keys() for report in reports)
     assert len(reports[0]["rows"]) == 3
+    watched = job[0].reports["watched"]
+    assert (watched["size"], watched["processes"], watched["plans"]) == (4, [0, 1, 2, 3], [reports[0]["plan"]])
+    assert watched["last_in"].keys() == {"0", "1", "2", "3"} and sum(watched["last_in"].values()) == pytest.approx(1)
     for name in reports[0]["rows"]:
+        assert watched["trials"][name].startswith(f"{reports[0]['rows'][name]['trial']['outcome']}: ")
         rows = [report["rows"][name] for report in reports]
         assert all((row["plan"], row["early"]) == (reports[0]["plan"], rows[0]["early"]) for row in rows), rows
         found = [row["trial"] for row in rows]

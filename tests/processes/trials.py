@@ -12,7 +12,10 @@ from jax.sharding import NamedSharding
 from jax.sharding import PartitionSpec as P
 
 import jaxcomm
-from jaxcomm import ffi
+from jaxcomm import ffi, jax_compat
+from jaxcomm.distributed import store
+from jaxcomm.report.job import numbers
+from jaxcomm.watch.reader import Reader
 from tests.collectives.plans import SPECS, make, with_halves
 from tests.processes.jobs import report
 
@@ -57,7 +60,28 @@ def main() -> None:
         }
         for site in sites
     }
+    if jax.process_index() == 0:
+        report_watched()
+        store.publish("watched", "")
+    store.lookup("watched", "process 0 has not watched the job")
     report("trials", wrong=wrong, rows=rows, plan=plan.hash[:8])
+
+
+def report_watched() -> None:
+    """Reports the job as `jaxcomm top` shows it."""
+    reader, name = Reader(), jax_compat.coordinator_address()
+    processes: list[numbers.JobProcess] = []
+    while len(processes) < jax.process_count():  # on a busy machine some answer late
+        [job] = [each for each in numbers.jobs(reader.read(), [], 1e6 * time.monotonic()) if each.name == name]
+        processes = job.processes
+    report(
+        "watched",
+        size=job.size,
+        processes=[each.process for each in processes],
+        plans=[each.plan for each in job.plans],
+        last_in={rank.rank: rank.last for rank in job.ranks},
+        trials={f"{site.name} {site.bytes}": site.trial for site in job.sites if site.calls == STEPS},
+    )
 
 
 if __name__ == "__main__":

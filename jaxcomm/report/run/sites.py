@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from statistics import median
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -21,6 +22,24 @@ _NOTE = (
 _TRIAL_NOTE = (
     "trial: transfers by the plan's schedule and by the default one, by turns; the plan is kept where it gains"
 )
+
+
+@dataclass(frozen=True)
+class LateRank:
+    """A call site's late rank: it was last in `last` of `calls` calls, with a median of `by_s` after the next rank."""
+
+    rank: int
+    last: int
+    calls: int
+    by_s: float
+
+
+class Timing(NamedTuple):
+    """Medians of a site's last calls, and its late rank. `wait_s` and `transfer_s` are None if they are unknown."""
+
+    wait_s: float | None
+    transfer_s: float | None
+    late: LateRank | None
 
 
 def sites_table(sites: Sequence[Mapping[str, Any]]) -> str:
@@ -98,15 +117,16 @@ def generation_lines(generations: Sequence[Mapping[str, Any]]) -> list[str]:
     Args:
       generations: the records of `jaxcomm.stats().generations`.
     """
-    return [_generation_line(each) for each in generations]
+    return [f"after {each['at_s']:.1f} s: {generation_text(each)}" for each in generations]
 
 
-def _generation_line(record: Mapping[str, Any]) -> str:
+def generation_text(record: Mapping[str, Any]) -> str:
+    """A change of the job's members in words, such as "left 2; members 0, 1, 3 connected in 0.31 s"."""
     changes = [f"{verb} {', '.join(map(str, record[verb]))}" for verb in ("left", "joined") if record[verb]]
     members = f"members {', '.join(map(str, record['processes']))} connected in {record['took_s']:.2f} s"
     if record["error"]:
         members = f"not connected: {printable(record['error'].splitlines()[0])}"
-    return f"after {record['at_s']:.1f} s: {'; '.join([*changes, members])}"
+    return "; ".join([*changes, members])
 
 
 def gone_lines(gone: Sequence[Mapping[str, Any]]) -> list[str]:
@@ -123,20 +143,31 @@ def rail_state(is_open: bool, has_left: bool) -> str:
     return "open" if is_open else "left" if has_left else "fenced"
 
 
+def timing(site: Mapping[str, Any]) -> Timing:
+    """The times of a record of `jaxcomm.stats()`."""
+    transfer = median(site["after_arrival_s"]) if site["arrivals"] else None
+    if not knows_arrivals(site):
+        return Timing(None, transfer, None)
+    found = straggler.of_arrivals(np.array(site["arrivals"]))
+    by_s = median(seconds for seconds in found.delays if seconds) if any(found.delays) else 0.0
+    late = LateRank(found.rank, found.late_steps, found.steps, by_s) if found.is_late else None
+    return Timing(median(map(max, site["arrivals"])), transfer, late)
+
+
+def knows_arrivals(site: Mapping[str, Any]) -> bool:
+    """Whether a site's record has the arrivals of all ranks. In changing groups no rank waits for all ranks."""
+    changes = site["work_s"] or any(at is None for call in site["arrivals"] for at in call)
+    return bool(site["arrivals"]) and site["ranks"] > 1 and not changes
+
+
+def late_text(late: LateRank) -> str:
+    """A late rank in words: "rank 3: last in 12 of 16, by 20 ms"."""
+    return f"rank {late.rank}: last in {late.last} of {late.calls}, by {seconds_text(late.by_s)}"
+
+
 def _row(site: Mapping[str, Any]) -> list[object]:
+    found = timing(site)
+    times = [None if seconds is None else seconds_text(seconds) for seconds in (found.wait_s, found.transfer_s)]
+    late = late_text(found.late) if found.late else None if found.wait_s is None else "nobody"
     row = [site["name"], site["axes"], site["plan"], site["ranks"], bytes_text(site["bytes"]), site["calls"]]
-    transfer = seconds_text(median(site["after_arrival_s"])) if site["arrivals"] else None
-    return [*row, site["failed"], *_waits(site, transfer)]
-
-
-def _waits(site: Mapping[str, Any], transfer: str | None) -> tuple[str | None, str | None, str | None]:
-    """The wait, the transfer and the late rank of a site, each as text or None."""
-    groups_change = site["work_s"] or any(at is None for call in site["arrivals"] for at in call)
-    if not site["arrivals"] or site["ranks"] < 2 or groups_change:  # in changing groups no rank waits for all ranks
-        return None, transfer, None
-    wait = seconds_text(median(map(max, site["arrivals"])))
-    late = straggler.of_arrivals(np.array(site["arrivals"]))
-    if not late.is_late:
-        return wait, transfer, "nobody"
-    lead = seconds_text(median(seconds for seconds in late.delays if seconds) if any(late.delays) else 0.0)
-    return wait, transfer, f"rank {late.rank}: last in {late.late_steps} of {late.steps}, by {lead}"
+    return [*row, site["failed"], *times, late]

@@ -1,0 +1,1 @@
+"""A running job as `jaxcomm top` shows it: `numbers` computes the values, `screen` lays them out."""
