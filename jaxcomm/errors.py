@@ -29,6 +29,7 @@ _EXTRAS: Final = {
     "ortools": "planner",
     "rich": "cli",
     "scipy": "planner",
+    "shtab": "cli",
     "sklearn": "demo",
 }
 

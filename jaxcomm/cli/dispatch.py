@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any, NamedTuple, NoReturn
 
 import jaxcomm
+from jaxcomm.cli import completion
 from jaxcomm.cli.exit_codes import BAD_USAGE, CommandError
 from jaxcomm.errors import JaxcommError
 
@@ -62,6 +63,9 @@ def parse(words: list[str]) -> Call | None:
         return None
     if words[0] == "--version":
         print(f"jaxcomm {jaxcomm.__version__}")
+        return None
+    if words[0] == "--print-completion":
+        print(completion.script(words[1] if words[1:] else "", {name: _parser(name) for name in COMMANDS}))
         return None
     name = next((name for name in (" ".join(words[:2]), words[0]) if name in COMMANDS), None)
     members = [each for each in COMMANDS if each.startswith(f"{words[0]} ")]
@@ -121,6 +125,7 @@ def _overview() -> str:
         "jaxcomm: profile → plan → program → run; collectives for JAX that are planned from measurements",
         "",
         "usage: jaxcomm COMMAND [options]     jaxcomm COMMAND --help     jaxcomm --version",
+        "       jaxcomm --print-completion bash (or zsh, fish)",
         "",
         *_summaries(COMMANDS),
         "",
