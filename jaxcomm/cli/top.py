@@ -17,7 +17,7 @@ from typing import Any, Final
 from jaxcomm.cli.common import arguments, options, output
 from jaxcomm.cli.common.signals import interruptible
 from jaxcomm.cli.exit_codes import OK
-from jaxcomm.errors import JaxcommError, load_extra
+from jaxcomm.errors import JaxcommError, load_extra, require_extras
 from jaxcomm.report.job import numbers, screen
 from jaxcomm.report.job.numbers import RunningJob
 from jaxcomm.watch.reader import Reader, Snapshot
@@ -48,6 +48,8 @@ def add_arguments(parser: ArgumentParser) -> None:
 
 def run(args: Namespace) -> int:
     """Shows the jobs until the shown job ends or the user quits."""
+    if not args.json:
+        require_extras("jaxcomm top", "rich")
     reader = Reader()
     snapshots = reader.read()
     found = _jobs(args.job, snapshots, [])

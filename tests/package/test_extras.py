@@ -18,6 +18,7 @@ from jaxcomm.profile import Bucket, Link, Profile, Provenance
 PACKAGES = {
     "planner": ["ortools", "scipy.special", "pandas", "google.protobuf"],
     "plot": ["matplotlib"],
+    "cli": ["rich", "shtab"],
     "train": ["optax"],
     "demo": ["flax", "sklearn"],
     "other": ["absl", "tqdm"],
@@ -127,6 +128,9 @@ MISSING = {
     "verify --schedule straggler --ranks 6": "needs the package ortools.\n  Cure: pip install 'jaxcomm[planner]'",
     "simulate --ranks 4 --sizes 1KiB --plot x.png": "--plot needs the package matplotlib.\n"
     "  Cure: pip install 'jaxcomm[plot]'",
+    "top --once": "jaxcomm top needs the package rich.\n  Cure: pip install 'jaxcomm[cli]'",
+    "--print-completion fish": "jaxcomm --print-completion needs the package shtab.\n"
+    "  Cure: pip install 'jaxcomm[cli]'",
     "demo": "jaxcomm demo needs the package flax.\n  Cure: pip install 'jaxcomm[demo]'",
 }
 
