@@ -33,7 +33,7 @@ help:
 	@echo 'make test-tpu        compiles steps for TPUs without a TPU; downloads XLA'"'"'s TPU compiler, 213 MB, from PyPI'
 	@echo 'make bench      the table over sizes; ARGS="--help" shows its options'
 	@echo 'make claims     reruns the figures that pages quote; ARGS: "hosts" (some), --quick (twelve minutes), --list'
-	@echo 'make notebooks  executes notebooks/*.md into *.ipynb; ARGS="03" only those whose names start with 03'
+	@echo 'make notebooks  executes notebooks/*.md, each in an empty environment, into *.ipynb; ARGS="03" only those named 03…'
 	@echo 'make docs       the documentation, in build/docs/html'
 	@echo 'make wheel      dist/*.whl, for every Linux whose glibc is no older than this one (manylinux)'
 	@echo 'make lint       ruff, mypy and clang-format; `make format` fixes what they can fix'
@@ -58,6 +58,7 @@ claims: $(CORE)
 	@$(BIN)/python -m benchmarks.claims $(ARGS)
 
 notebooks: $(CORE)
+	@tools/setup.sh notebooks
 	@$(BIN)/python tools/notebooks.py $(ARGS)
 
 docs: $(CORE)

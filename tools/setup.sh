@@ -6,6 +6,7 @@
 #   tools/setup.sh newest   .venv-newest: the newest supported Python that is found, with the newest supported JAX; tests
 #                           there use the checkout and its core
 #   tools/setup.sh installed   .venv-bare and .venv-all: a wheel of this package, installed without extras and with all
+#   tools/setup.sh notebooks   a wheel of this package in build/notebooks
 #   tools/setup.sh cuda     NVIDIA's compiler and libraries from PyPI in .venv, for the CUDA core, and JAX's plugin, which
 #                           compiles for GPUs; no driver, no GPU
 #   tools/setup.sh tpu      libtpu from PyPI in build/tpu_plugin, which compiles for TPUs; no TPU
@@ -23,13 +24,14 @@ main() {
     python) setup_python ;;
     newest) setup_newest ;;
     installed) setup_installed ;;
+    notebooks) build_wheel build/notebooks ;;
     cuda) setup_cuda ;;
     tpu) setup_tpu ;;
     bazel) debian_packages bazel-bootstrap bazel-platforms bazel-rules-java bazel-rules-proto libgtest-dev ;;
     testbed) ((EUID)) || debian_packages iproute2 nftables procps ;;
     fuzz) debian_packages clang libclang-rt-dev ;;
     tidy) install clang-tidy==19.1.0.1 ;;
-    *) fail "usage: tools/setup.sh python|newest|installed|cuda|tpu|bazel|testbed|fuzz|tidy" ;;
+    *) fail "usage: tools/setup.sh python|newest|installed|notebooks|cuda|tpu|bazel|testbed|fuzz|tidy" ;;
   esac
 }
 
@@ -69,10 +71,7 @@ setup_newest() {
 
 setup_installed() {
   local name
-  echo "Building a wheel, for installations without extras and with all (minutes)"
-  rm -rf build/installed
-  JAXCOMM_CUDA=OFF PATH="$PWD/.venv/bin:$PATH" quietly .venv/bin/python -m pip wheel . --no-build-isolation --no-deps \
-    --wheel-dir build/installed
+  build_wheel build/installed
   for name in bare all; do
     quietly .venv/bin/python -m venv --clear ".venv-$name"
   done
@@ -99,6 +98,14 @@ print(next(each.split(";")[0] for each in requires("jax") if each.startswith("li
   echo "Installing XLA's compiler for TPUs into build/tpu_plugin (213 MB)"
   rm -rf build/tpu_plugin
   install --no-deps --target build/tpu_plugin "$library"
+}
+
+# Builds a wheel of this package, for CPUs, as the only file of a folder.
+build_wheel() {
+  echo "Building a wheel in $1 (minutes)"
+  rm -rf "$1"
+  JAXCOMM_CUDA=OFF PATH="$PWD/.venv/bin:$PATH" quietly .venv/bin/python -m pip wheel . --no-build-isolation --no-deps \
+    --wheel-dir "$1"
 }
 
 # Prints the packages that pyproject.toml names, and those of the given extras.

@@ -5,6 +5,7 @@ from __future__ import annotations
 import importlib.util
 import os
 import re
+import sys
 from collections.abc import Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 from pathlib import Path
@@ -38,6 +39,10 @@ SHORTER = {
     "05_importance_masks_and_drops": {"STEPS, BATCH = 150": "STEPS, BATCH = 20", "range(3)": "range(1)"},
     "06_without_changing_a_line": {"STEPS, WIDTH = 100, 256": "STEPS, WIDTH = 10, 64"},
 }
+INSTALL = """import importlib.util
+
+if importlib.util.find_spec("jaxcomm") is None:
+    !pip install --quiet "jaxcomm[all]\""""
 # As in conftest.py.
 COMPILED_SOONER = {"device_count=8": f"device_count=8 {xla_flag()}".strip()}
 
@@ -89,10 +94,15 @@ def short(text: Path, folder: Path) -> Path:
 
 @pytest.fixture(scope="module")
 def executed(tool: ModuleType, tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[Path, Future[Any]]]:
-    """Each by its text, run in processes of their own, two at a time."""
+    """Each by its text, run in processes of their own, two at a time. They use this checkout, installed or not."""
+    programs = tmp_path_factory.mktemp("programs")
+    (programs / "jaxcomm").write_text(f'#!/bin/sh\nexec "{sys.executable}" -m jaxcomm.cli "$@"\n')
+    (programs / "jaxcomm").chmod(0o755)
 
     def execute(text: Path, folder: Path) -> nbformat.NotebookNode:
-        return tool.execute(short(text, folder), folder, JAX_DISABLE_MOST_OPTIMIZATIONS="1")  # as in conftest.py
+        checkout = {"PYTHONPATH": str(ROOT), "PATH": os.pathsep.join([str(programs), os.environ["PATH"]])}
+        quick = {"JAX_DISABLE_MOST_OPTIMIZATIONS": "1"}  # as in conftest.py
+        return tool.execute(short(text, folder), folder, Path(sys.executable), **checkout, **quick)
 
     with ThreadPoolExecutor(2) as pool:
         yield {text: pool.submit(execute, text, tmp_path_factory.mktemp(text.stem)) for text in TEXTS}
@@ -135,6 +145,14 @@ def test_what_is_kept_is_small_and_of_no_machine(text: Path) -> None:
 
 @each_notebook
 def test_links_lead_somewhere(text: Path) -> None:
-    links = re.findall(r"\]\(([^)]+)\)", text.read_text())
-    for link in links:  # all within the repository, which may be anywhere
+    colab, *links = re.findall(r"\]\(([^)]+)\)", text.read_text())
+    assert re.fullmatch(rf"https://colab\.research\.google\.com/github/.+/notebooks/{text.stem}\.ipynb", colab)
+    for link in links:  # all others within the repository, which may be anywhere
         assert (text.parent / link).is_file(), link
+
+
+@each_notebook
+def test_the_second_code_cell_installs_jaxcomm_if_it_is_missing(text: Path) -> None:
+    second = code(kept(text))[1]
+    assert second.source == INSTALL
+    assert not second.outputs
