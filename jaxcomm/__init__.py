@@ -11,7 +11,7 @@ import sys
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from jaxcomm import backend, elastic, errors, lax, plan, planner, profile, report, schedules, train
+    from jaxcomm import backend, elastic, errors, lax, metrics, plan, planner, profile, report, schedules, train
     from jaxcomm.collectives import (
         all_gather,
         grad,
@@ -41,7 +41,11 @@ _HOMES = {
     **dict.fromkeys(["JaxcommError", "PlanError", "ProfileError"], "errors"),
     **dict.fromkeys(["stats", "reset_stats"], "statistics"),
     **dict.fromkeys(
-        ["backend", "elastic", "errors", "lax", "plan", "planner", "profile", "report", "schedules", "train"], ""
+        [
+            *("backend", "elastic", "errors", "lax", "metrics", "plan", "planner", "profile", "report", "schedules"),
+            "train",
+        ],
+        "",
     ),
 }
 
@@ -57,6 +61,7 @@ __all__ = [
     "grad",
     "init",
     "lax",
+    "metrics",
     "pcast",
     "plan",
     "planner",

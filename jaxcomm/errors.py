@@ -25,12 +25,15 @@ from typing import Any, Final
 _EXTRAS: Final = {
     "flax": "demo",
     "matplotlib": "plot",
+    "opentelemetry": "metrics",
     "optax": "train",
     "ortools": "planner",
     "rich": "cli",
+    "prometheus_client": "metrics",
     "scipy": "planner",
     "shtab": "cli",
     "sklearn": "demo",
+    "tensorboardX": "metrics",
 }
 
 

@@ -1,4 +1,4 @@
-"""`jaxcomm.stats()`: the records of a run, as a table, as JSON, as scalars and as a trace.
+"""`jaxcomm.stats()`: the records of a run, as a table, as JSON and as a trace.
 
 The modules active_plan and auto_plan record here the plans that a run follows and the actions of plan="auto".
 `records` describes the records. The modules of tables, traces and files are imported at their first use.
@@ -12,11 +12,9 @@ import os
 import time
 from collections import deque
 from collections.abc import Iterable, Mapping
-from statistics import median
 from typing import Any, Final
 
 from jaxcomm import ffi
-from jaxcomm.ffi.shares import UNITS
 from jaxcomm.records import EventStats, GenerationStats, GoneStats, Outcome, PlanStats, RailStats, SiteStats
 
 _BEGAN: Final = time.monotonic()  # the run's start: this module is imported before any call
@@ -86,31 +84,6 @@ class Stats(list[SiteStats]):
 
         files.write(path, self.json() + "\n")
 
-    def scalars(self) -> dict[str, float]:
-        """Scalars for metric writers to plot over a run, by names such as `psum/data/direct/8x4096/transfer_s`.
-
-        A name has the site's operation, axes, plan, ranks x bytes, and the scalar. Sites without a call are left out.
-        The scalars of a site are `calls`, `failed` and `early_bytes_share`; `wait_s`, the time from the first to the
-        last rank's arrival; `lead_s`, the time from the last but one to the last arrival; and `transfer_s`, the time
-        from the last arrival to the end. These times are medians over the calls whose times the record has.
-        `trial_gain_s` is the time that the plan saved per call in its trial.
-
-        A rail's scalar has a name such as `rails/1/eth0/share`: the process to which the rail leads, the rail's name,
-        and the scalar. The scalars are `share` (for the largest calls), `bytes`, `fences`, and `is_open` (0 or 1).
-        """
-        sites = {
-            f"{site['name']}/{site['axes']}/{site['plan']}/{site['ranks']}x{site['bytes']}/{name}": float(value)
-            for site in self
-            if site["calls"] or site["failed"]
-            for name, value in _scalars(site).items()
-        }
-        rails = {
-            f"rails/{rail['process']}/{rail['rail']}/{name}": float(value)
-            for rail in self.rails
-            for name, value in _rail_scalars(rail).items()
-        }
-        return sites | rails
-
     def trace(self, path: str | os.PathLike[str]) -> None:
         """Writes a trace of the latest calls, those in `arrivals`, for ui.perfetto.dev or chrome://tracing.
 
@@ -130,8 +103,8 @@ class Stats(list[SiteStats]):
 def stats() -> Stats:
     """The statistics of each call site of this process since the start or the last `reset_stats`.
 
-    The result is a list with one record per call site (`SiteStats`). It prints as a table; `json()`, `save(path)`,
-    `scalars()` and `trace(path)` export it. Its attributes `rails`, `gone`, `generations`, `plans` and `events` have
+    The result is a list with one record per call site (`SiteStats`). It prints as a table; `json()`, `save(path)`
+    and `trace(path)` export it. Its attributes `rails`, `gone`, `generations`, `plans` and `events` have
     further records. The types of all records are in `jaxcomm.records`.
 
     Example:
@@ -166,6 +139,11 @@ def snapshot() -> str:
     return f"{json.dumps(records)[:-1]}, {', '.join(texts)}}}"
 
 
+def latest_calls() -> dict[str, list[dict[str, Any]]]:
+    """The latest calls of this process, and the latest call that each device has joined (`profile.dump_file`)."""
+    return {name: [_since_the_beginning(each) for each in found] for name, found in ffi.calls().items()}
+
+
 def reset_stats() -> None:
     """Forgets the statistics of all calls so far."""
     ffi.reset_stats()
@@ -191,6 +169,7 @@ def record_generation(before: Mapping[int, int], now: Mapping[int, int], took_s:
     """
     _generations.append(
         {
+            "number": _generations[-1]["number"] + 1 if _generations else 1,
             "at_s": _seconds(),
             "processes": sorted(now),
             "left": sorted(process for process, each in before.items() if now.get(process) != each),
@@ -223,20 +202,3 @@ def _since_the_beginning(record: dict[str, Any]) -> Any:
     if "length_us" in record:
         times["length_s"] = record.pop("length_us") / 1e6
     return times | record
-
-
-def _rail_scalars(rail: Mapping[str, Any]) -> dict[str, float]:
-    return {"share": rail["shares"][-1][1] / UNITS} | {name: rail[name] for name in ("bytes", "fences", "is_open")}
-
-
-def _scalars(site: Mapping[str, Any]) -> dict[str, float]:
-    found = {name: site[name] for name in ("calls", "failed", "early_bytes_share")}
-    if trial := site.get("trial"):
-        found["trial_gain_s"] = trial["default_s"] - trial["plan_s"]
-    if not site["arrivals"]:
-        return found
-    found["transfer_s"] = median(site["after_arrival_s"])
-    if site["work_s"]:  # groups are an operand: ranks wait only for their own group, so `wait_s` would be wrong
-        return found
-    latest = [sorted(row)[-2:] for row in site["arrivals"]]
-    return found | {"wait_s": median(row[-1] for row in latest), "lead_s": median(row[-1] - row[0] for row in latest)}

@@ -103,7 +103,7 @@ class Watched(Training):
                     self._compare(state, path)
         elif done < PLAN_AT.value <= done + count:
             devices.say("nothing here keeps statistics of sums, so there is nothing to plan from: it goes on as before")
-        self._scalars = jaxcomm.stats().scalars()
+        self._scalars = jaxcomm.metrics.scalars()
         jaxcomm.reset_stats()
         return state, jnp.concatenate(losses)
 

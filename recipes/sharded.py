@@ -66,7 +66,7 @@ class Sharded:
 
     def scalars(self) -> dict[str, float]:
         """Scalars for TensorBoard that the collectives of this process have recorded so far."""
-        return jaxcomm.stats().scalars()
+        return jaxcomm.metrics.scalars()
 
     def score(self, state: State) -> dict[str, float]:
         """The metric on the test data."""

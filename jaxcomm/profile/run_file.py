@@ -151,6 +151,7 @@ class GoneProcess(Value):
 class Generation(Value):
     """A record of `jaxcomm.stats().generations`."""
 
+    number: Count = 0
     at_s: Seconds
     processes: list[Count]
     left: list[Count] = []

@@ -21,6 +21,7 @@ PACKAGES = {
     "cli": ["rich", "shtab"],
     "train": ["optax"],
     "demo": ["flax", "sklearn"],
+    "metrics": ["opentelemetry", "prometheus_client", "tensorboardX"],
     "other": ["absl", "tqdm"],
 }
 EVERY = tuple(PACKAGES)
@@ -153,7 +154,8 @@ print(code, errors.getvalue())
 def test_functions_name_the_extra_that_they_lack(tmp_path: Path) -> None:
     script = """
 import jaxcomm
-for call in (lambda: jaxcomm.train.bounded_drop("d"), lambda: jaxcomm.train.outer_steps(2, None, "d")):
+metrics = jaxcomm.metrics.register, jaxcomm.metrics.instrument
+for call in (lambda: jaxcomm.train.bounded_drop("d"), lambda: jaxcomm.train.outer_steps(2, None, "d"), *metrics):
     try:
         call()
     except jaxcomm.JaxcommError as error:
@@ -161,4 +163,7 @@ for call in (lambda: jaxcomm.train.bounded_drop("d"), lambda: jaxcomm.train.oute
 """
     cure = "needs the package optax.\n  Cure: pip install 'jaxcomm[train]'\n"
     expected = f"jaxcomm.train.bounded_drop {cure}jaxcomm.train.outer_steps {cure}"
-    assert without(["optax"], script, tmp_path) == expected
+    metrics = {"register": "prometheus_client", "instrument": "opentelemetry"}
+    for name, package in metrics.items():
+        expected += f"jaxcomm.metrics.{name} needs the package {package}.\n  Cure: pip install 'jaxcomm[metrics]'\n"
+    assert without(["optax", *metrics.values()], script, tmp_path) == expected

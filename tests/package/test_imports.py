@@ -29,11 +29,13 @@ MAY_IMPORT = {
     "profile": "ffi files records",
     "records": "",
     "statistics": "ffi files profile records report",
+    "metrics": "ffi statistics",
+    "dump": "distributed ffi files profile statistics",
     "ffi": "",
     "initialize": "auto_plan collectives distributed ffi jax_compat plan",
     "backend": "auto_plan collectives distributed ffi jax_compat schedules",
     "auto_plan": "collectives distributed ffi jax_compat measure plan profile records schedules statistics",
-    "collectives": "distributed ffi jax_compat plan profile program schedules statistics watch",
+    "collectives": "distributed dump ffi jax_compat plan profile program schedules statistics watch",
     "lax": "collectives",
     "elastic": "distributed jax_compat",
     "gpu": "collectives distributed ffi jax_compat plan profile program schedules",
@@ -47,8 +49,8 @@ MAY_IMPORT = {
     "schedules simulate testbed train watch",
     "jax_compat": "",
     "watch": "jax_compat statistics",
-    "jaxcomm": "backend collectives elastic initialize jax_compat lax plan planner profile report schedules statistics "
-    "train",
+    "jaxcomm": "backend collectives elastic initialize jax_compat lax metrics plan planner profile report schedules "
+    "statistics train",
 }
 EVERYBODY_MAY = {"environment", "errors", "log"}
 

@@ -127,8 +127,6 @@ def test_rails_are_a_table_of_their_own() -> None:
         ["1", "eth1", "fenced", "3", "25.0%", "0", "B"],
     ]
     assert json.loads(stats.json())["rails"] == rails
-    assert stats.scalars()["rails/1/eth1/share"] == 0.25
-    assert stats.scalars()["rails/1/eth1/is_open"] == 0.0
 
 
 def test_processes_that_are_gone_have_a_line_each() -> None:
@@ -141,19 +139,6 @@ def test_processes_that_are_gone_have_a_line_each() -> None:
         "after 12.3 s: process 3 has been cut off: garbage.",
     ]
     assert [each.model_dump() for each in run_file.decode(stats.json().encode(), "run.json").gone] == [left, died]
-
-
-def test_scalars_are_flat_and_finite() -> None:
-    scalars = Stats([site(), GROUPED, NEVER]).scalars()
-    assert scalars["psum/data/direct/4x4096/wait_s"] == 0.02
-    assert scalars["psum/data/direct/4x4096/lead_s"] == pytest.approx(0.0198)
-    assert scalars["psum/data/direct/4x4096/transfer_s"] == 1e-3
-    assert scalars["psum/data/direct/4x4096/calls"] == 10
-    assert {name for name in scalars if "gossip" in name} == {
-        f"gossip/data/direct/4x4096/{what}" for what in ("calls", "failed", "early_bytes_share", "transfer_s")
-    }
-    assert all(type(value) is float for value in scalars.values())
-    assert not any("pmax" in name for name in scalars)
 
 
 def test_a_trace_has_a_track_per_rank_with_its_waits_and_transfers(tmp_path: Path) -> None:

@@ -1,0 +1,11 @@
+"""The statistics of this process for Prometheus and OpenTelemetry, and as scalars by step for metric writers.
+
+`series` has the table of all metrics and reads their values from `jaxcomm.stats()`. `prometheus` and `opentelemetry`
+export the table; each imports its library when it is called. The package may import statistics.
+"""
+
+from jaxcomm.metrics.opentelemetry import instrument
+from jaxcomm.metrics.prometheus import register
+from jaxcomm.metrics.scalars import scalars
+
+__all__ = ["instrument", "register", "scalars"]
