@@ -1,23 +1,19 @@
-"""A run over time as an event file, from which TensorBoard plots scalars.
-
-The format is TensorFlow's. A record is a length, its checksum, data, and their checksum (masked CRC-32C). The data is a
-protobuf message `Event` (tensorflow/core/util/event.proto). A scalar's message has the fields 1 (time), 2 (step) and
-5 (summary).
-"""
+"""A run over time as an event file, from which TensorBoard plots scalars."""
 
 from __future__ import annotations
 
-import struct
+import tempfile
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Final, NamedTuple
 
+from jaxcomm.errors import load_extra
 from jaxcomm.ffi.shares import UNITS
 from jaxcomm.profile.run_file import SavedRun
 from jaxcomm.report.run import series as run_series
 
-_POLYNOMIAL: Final = 0x82F63B78  # polynomial of CRC-32C, reflected
-_MASK: Final = 0xA282EAD8
-_VERSION: Final = b"brain.Event:2"
+_USE: Final = "jaxcomm report --tensorboard"
+_VERSION: Final = "brain.Event:2"  # of the format, which TensorBoard checks
 
 
 class Scalar(NamedTuple):
@@ -44,12 +40,24 @@ def events(run: SavedRun, began: float) -> bytes:
     Args:
       run: the run to plot.
       began: start of the run, in seconds since 1970.
+
+    Raises:
+      JaxcommError: the package tensorboardX is not installed.
     """
-    records = [_record(_double(1, began) + _bytes(3, _VERSION))]
-    for at_s, name, value in scalars(run):
-        summary = _bytes(1, _bytes(1, name.encode()) + _float(2, value))
-        records.append(_record(_double(1, began + at_s) + _varint(2, round(1e3 * at_s)) + _bytes(5, summary)))
-    return b"".join(records)
+    writer, messages = (load_extra(f"tensorboardX.{name}", _USE) for name in ("record_writer", "proto.event_pb2"))
+    summary = load_extra("tensorboardX.summary", _USE)
+    found = [messages.Event(wall_time=began, file_version=_VERSION)]
+    found += [
+        messages.Event(wall_time=began + at_s, step=round(1e3 * at_s), summary=summary.scalar(name, value))
+        for at_s, name, value in scalars(run)
+    ]
+    with tempfile.TemporaryDirectory() as folder:  # tensorboardX writes to a path only
+        path = Path(folder) / "events"
+        records = writer.RecordWriter(str(path))
+        for event in found:
+            records.write(event.SerializeToString())
+        records.close()
+        return path.read_bytes()
 
 
 def _rails(run: SavedRun) -> Iterator[Scalar]:
@@ -71,50 +79,3 @@ def _late(run: SavedRun) -> Iterator[Scalar]:
             for rank, at in enumerate(span.arrivals):
                 if at is not None:
                     yield Scalar(span.at_s, f"{site.name}/{site.axes}/{site.bytes}/late_s/rank {rank}", at)
-
-
-def _record(data: bytes) -> bytes:
-    length = struct.pack("<Q", len(data))
-    return length + _checksum(length) + data + _checksum(data)
-
-
-def _checksum(data: bytes) -> bytes:
-    value = 0xFFFFFFFF
-    for byte in data:
-        value = _TABLE[(value ^ byte) & 0xFF] ^ (value >> 8)
-    value ^= 0xFFFFFFFF
-    return struct.pack("<I", (((value >> 15) | (value << 17)) + _MASK) & 0xFFFFFFFF)
-
-
-def _table() -> Iterator[int]:
-    for value in range(256):
-        for _ in range(8):
-            value = (value >> 1) ^ (_POLYNOMIAL if value & 1 else 0)
-        yield value
-
-
-_TABLE: Final = tuple(_table())
-
-
-def _double(field: int, value: float) -> bytes:
-    return bytes([field << 3 | 1]) + struct.pack("<d", value)
-
-
-def _float(field: int, value: float) -> bytes:
-    return bytes([field << 3 | 5]) + struct.pack("<f", value)
-
-
-def _varint(field: int, value: int) -> bytes:
-    return bytes([field << 3]) + _number(value)
-
-
-def _bytes(field: int, value: bytes) -> bytes:
-    return bytes([field << 3 | 2]) + _number(len(value)) + value
-
-
-def _number(value: int) -> bytes:
-    found = bytearray()
-    while value > 0x7F:
-        found.append(value & 0x7F | 0x80)
-        value >>= 7
-    return bytes([*found, value])
