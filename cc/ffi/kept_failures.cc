@@ -24,6 +24,8 @@ void KeptFailures::Keep(const Status& status) try {
   });
   if (is_kept) return;
   failures_.push_front(std::move(failure));
+  ++count_;
+  has_failed_.notify_all();
   if (failures_.size() > kMost) failures_.pop_back();
 } catch (const std::bad_alloc&) {
   // The failure is not kept, but XLA still receives its text.
@@ -41,11 +43,21 @@ std::string KeptFailures::Find(std::string_view text) const {
     found = &failure;
     longest = alike;
   }
-  if (found == nullptr) return "";
+  return found == nullptr ? "" : found->Json();
+}
+
+std::string KeptFailures::Await(int64_t seen, bool waits) const {
+  std::unique_lock<std::mutex> lock(mutex_);
+  if (waits) has_failed_.wait(lock, [&] { return count_ > seen; });
+  if (count_ <= seen) return "";
+  return failures_[std::min(static_cast<size_t>(count_ - seen), failures_.size()) - 1].Json();
+}
+
+std::string KeptFailures::Failure::Json() const {
   std::ostringstream out;
   out << "{\"message\":";
-  WriteJsonString(out, found->message);
-  out << ",\"record\":" << found->record << '}';
+  WriteJsonString(out, message);
+  out << ",\"record\":" << record << '}';
   return out.str();
 }
 
@@ -57,6 +69,11 @@ KeptFailures& TheFailures() {
 // Returns KeptFailures::Find(shown).
 JAXCOMM_EXPORT int jaxcomm_failure(const char* shown, JaxcommText* text, JaxcommText* error) {
   return Answer(error, [&] { CopyText(TheFailures().Find(shown), text); });
+}
+
+// Returns KeptFailures::Await(seen, waits).
+JAXCOMM_EXPORT int jaxcomm_await_failure(int64_t seen, int waits, JaxcommText* text, JaxcommText* error) {
+  return Answer(error, [&] { CopyText(TheFailures().Await(seen, waits != 0), text); });
 }
 
 }  // namespace jaxcomm

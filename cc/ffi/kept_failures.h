@@ -2,11 +2,14 @@
 //
 //   TheFailures().Keep(status);
 //   std::string json = TheFailures().Find("DeadlineError: psum #412 over 'data' …");
+//   json = TheFailures().Await(/*seen=*/0, /*waits=*/true);   // the first failure
 //
 // Keeps the newest kMost failures. Thread-safe.
 #pragma once
 
+#include <condition_variable>
 #include <cstddef>
+#include <cstdint>
 #include <deque>
 #include <mutex>
 #include <string>
@@ -30,13 +33,22 @@ class KeptFailures {
   // the failure's whole text, or at least kShown bytes of it. Returns "" if no failure matches.
   std::string Find(std::string_view text) const;
 
+  // Returns the failure after the first `seen` failures, in the form of Find. If some of the later failures are no
+  // longer kept, returns the oldest that is kept. If there is no later failure, waits for one, or returns "" unless
+  // `waits`.
+  std::string Await(int64_t seen, bool waits) const;
+
  private:
   struct Failure {
     std::string message, record;
+
+    std::string Json() const;
   };
 
   mutable std::mutex mutex_;
+  mutable std::condition_variable has_failed_;
   std::deque<Failure> failures_;  // newest first
+  int64_t count_ = 0;             // the number of failures so far
 };
 
 // Never destroyed; runtime.h has the reason.

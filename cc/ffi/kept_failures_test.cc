@@ -30,6 +30,22 @@ TEST(KeptFailures, AreFoundByTheTextThatBeginsWithTheirMessage) {
   EXPECT_EQ(failures.Find(""), "");
 }
 
+TEST(KeptFailures, EachIsAwaitedInOrder) {
+  KeptFailures failures;
+  EXPECT_EQ(failures.Await(/*seen=*/0, /*waits=*/false), "");
+  std::string awaited;
+  std::thread waiting([&] { awaited = failures.Await(/*seen=*/0, /*waits=*/true); });
+  failures.Keep(Status(Code::kInternal, "first", "{}"));
+  waiting.join();
+  EXPECT_EQ(awaited, Json("first", "{}"));
+  failures.Keep(Status(Code::kInternal, "second", "{}"));
+  EXPECT_EQ(failures.Await(0, false), Json("first", "{}"));
+  EXPECT_EQ(failures.Await(1, false), Json("second", "{}"));
+  EXPECT_EQ(failures.Await(2, false), "");
+  for (size_t i = 0; i < KeptFailures::kMost; ++i) failures.Keep(Status(Code::kInternal, std::to_string(i), "{}"));
+  EXPECT_EQ(failures.Await(0, false), Json("0", "{}"));
+}
+
 TEST(KeptFailures, ALongMessageIsFoundByWhatIsLeftOfIt) {
   KeptFailures failures;
   const std::string alike(KeptFailures::kShown - 1, 'x');

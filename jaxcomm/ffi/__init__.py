@@ -149,6 +149,22 @@ def record_texts() -> dict[str, str]:
     return {"sites": sites, "rails": CPU.text("job_rails"), "gone": CPU.text("job_gone")}
 
 
+def calls() -> dict[str, list[dict[str, Any]]]:
+    """The core's latest calls, as in `profile.dump_file`, but with times as in `rails`."""
+    found: dict[str, list[dict[str, Any]]] = json.loads(CPU.text("calls"))
+    return found
+
+
+def await_failure(seen: int, *, waits: bool) -> dict[str, Any] | None:
+    """The message and the record of the failed call that follows the first `seen` failures of this process.
+
+    If no call has failed since, waits for the next failure, or returns None unless `waits`.
+    """
+    text = CPU.text("await_failure", seen, waits)
+    found: dict[str, Any] | None = json.loads(text) if text else None
+    return found
+
+
 def reset_stats() -> None:
     """Forgets the records of call sites."""
     CPU.call("reset_stats")

@@ -1,5 +1,6 @@
 #include "cc/executor/calls/call_site_stats.h"
 
+#include <algorithm>
 #include <sstream>
 #include <utility>
 
@@ -76,6 +77,7 @@ void SiteStats::Reset() {
   wait_.clear();
   late_.clear();
   recent_.clear();
+  failures_.clear();
   spans_ = TimeSpans<Calls>();
 }
 
@@ -112,6 +114,32 @@ std::string SiteStats::Json(const SiteLabel& label, bool with_spans) const {
   if (with_spans) WriteSpans(out);
   out << "}";
   return out.str();
+}
+
+void SiteStats::WriteCalls(std::ostream& out, const SiteLabel& label, const char*& comma) const {
+  const auto begin = [&](const CallTimes& call, const std::vector<double>& arrivals) {
+    const auto first = std::chrono::duration_cast<std::chrono::microseconds>(call.first.time_since_epoch());
+    out << std::exchange(comma, ",");
+    WriteLabel(out, label);
+    out << ",\"id\":" << call.id << ",\"number\":" << call.number << ",\"at_us\":" << first.count() << ",\"arrivals\":";
+    WriteList(out, arrivals);
+  };
+  std::lock_guard<std::mutex> lock(mutex_);
+  for (size_t i = recent_.size() - std::min(recent_.size(), kLatest); i < recent_.size(); ++i) {
+    const CallRecord& call = recent_[i];
+    double last = 0;  // an unknown arrival is NaN, and std::max then returns `last`
+    for (const double arrival : call.arrivals) last = std::max(last, arrival);
+    begin(call.call, call.arrivals);
+    out << ",\"took_s\":" << last + call.after_arrival << ",\"processes\":[],\"error\":\"\"}";
+  }
+  for (const FailedCall& call : failures_) {
+    begin(call.call, call.arrivals);
+    out << ",\"took_s\":" << std::chrono::duration<double>(call.at - call.call.first).count() << ",\"processes\":";
+    WriteList(out, call.processes);
+    out << ",\"error\":";
+    WriteJsonString(out, call.why);
+    out << "}";
+  }
 }
 
 // Writes, for each time span, the means over its calls.
@@ -170,6 +198,17 @@ std::string CallSiteStats::TrialsJson() const {
     out << "}";
   }
   return (*comma == '[' ? "[" : "") + out.str() + "]";
+}
+
+std::string CallSiteStats::CallsJson() const {
+  std::lock_guard<std::mutex> lock(mutex_);
+  std::ostringstream out;
+  out.precision(9);
+  const char* comma = "";
+  out << "[";
+  for (const auto& [label, site] : sites_) site.stats->WriteCalls(out, label, comma);
+  out << "]";
+  return out.str();
 }
 
 void CallSiteStats::Reset() {

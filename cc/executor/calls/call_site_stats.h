@@ -3,6 +3,7 @@
 //   std::shared_ptr<SiteStats> site = stats.Site({"psum", "data", "3f9a01c2", 8, 4096});
 //   site->Record(call);
 //   std::string json = stats.Json();
+//   json = stats.CallsJson();   // the latest calls with their times, also the calls that failed
 //
 // Keeps the latest calls. Also divides the run into a bounded number of time spans, and keeps the sums over the calls
 // of each span. Thread-safe. Call sites with the same label share one SiteStats, so that recompiling loses no
@@ -17,10 +18,12 @@
 #include <map>
 #include <memory>
 #include <mutex>
+#include <new>
 #include <optional>
 #include <ostream>
 #include <string>
 #include <tuple>
+#include <utility>
 #include <vector>
 
 #include "cc/base/time_spans.h"
@@ -39,6 +42,13 @@ struct SiteLabel {
   }
 };
 
+// The identity of a call, for CallsJson.
+struct CallTimes {
+  uint64_t id = 0;     // a hash of the call's name, the same in all processes; 0 for calls within a process
+  int64_t number = 0;  // the call's number in this process, from 1
+  std::chrono::steady_clock::time_point first;  // time at which the first rank arrived
+};
+
 struct CallRecord {
   // The value for a rank whose time this process does not know. Used only if groups change from call to call.
   static constexpr double kUnknown = std::numeric_limits<double>::quiet_NaN();
@@ -51,6 +61,15 @@ struct CallRecord {
   double early_share = 0;        // share of the work that was done before the last arrival
   bool is_early = false;         // whether the call ran the default schedule at a site with schedules for late ranks
   bool lacks_rail = false;       // whether the call ran a schedule for a host that lacks a rail
+  CallTimes call;
+};
+
+struct FailedCall {
+  CallTimes call;
+  std::vector<double> arrivals;     // by rank, as in CallRecord; kUnknown if the rank had not arrived
+  std::vector<uint32_t> processes;  // by rank; empty for calls within a process
+  std::string why;
+  std::chrono::steady_clock::time_point at;  // time of the failure
 };
 
 class SiteStats {
@@ -58,9 +77,21 @@ class SiteStats {
   using Clock = std::chrono::steady_clock;
 
   static constexpr size_t kKept = 256;  // the number of calls whose arrivals are kept
+  static constexpr size_t kKeptFailures = 16;
+  static constexpr size_t kLatest = 32;  // the number of calls in CallsJson, without the failed calls
 
   void Record(CallRecord call, Clock::time_point now = Clock::now());
   void RecordFailure();
+  // Keeps the failed call that make() returns. If memory runs out, the call is not kept.
+  template <typename Make>
+  void KeepFailure(const Make& make) try {
+    FailedCall call = make();
+    std::lock_guard<std::mutex> lock(mutex_);
+    failures_.push_back(std::move(call));
+    if (failures_.size() > kKeptFailures) failures_.pop_front();
+  } catch (const std::bad_alloc&) {
+    // The failure matters more than its times.
+  }
   // Records that the network lost `bytes` bytes that a rank of this process should have added.
   void RecordLoss(int64_t bytes);
   // The trial of the site's plan against the default schedule. Reset keeps the trial.
@@ -68,6 +99,8 @@ class SiteStats {
   const Trial& trial() const { return trial_; }
   std::optional<CallRecord> Last() const;
   std::string Json(const SiteLabel& label, bool with_spans = true) const;
+  // Writes the site's latest calls as items of a JSON list. Times are microseconds of the steady clock.
+  void WriteCalls(std::ostream& out, const SiteLabel& label, const char*& comma) const;
   void Reset();
 
  private:
@@ -93,6 +126,7 @@ class SiteStats {
   std::vector<double> wait_;
   std::vector<int64_t> late_;
   std::deque<CallRecord> recent_;
+  std::deque<FailedCall> failures_;
   TimeSpans<Calls> spans_;
   Trial trial_;
 };
@@ -105,6 +139,8 @@ class CallSiteStats {
   std::string Json(bool with_spans = true) const;
   // The trials of all call sites that have a trial, without the sites' other statistics.
   std::string TrialsJson() const;
+  // The latest calls of all call sites, also the calls that failed.
+  std::string CallsJson() const;
   void Reset();
 
  private:

@@ -44,6 +44,34 @@ TEST(CallSiteStatsTest, WhatCallsWereLikeIsKeptOverTime) {
   EXPECT_NE(site.Json({"psum", "data", "", 2, 8}).find(R"("spans":[])"), std::string::npos);
 }
 
+TEST(CallSiteStatsTest, LatestCallsHaveTheirTimesAndErrors) {
+  CallSiteStats stats;
+  const auto site = stats.Site({"psum", "data", "direct", 2, 8});
+  const SiteStats::Clock::time_point first{std::chrono::seconds(5)};
+  for (int64_t number = 1; number <= static_cast<int64_t>(SiteStats::kLatest) + 1; ++number) {
+    CallRecord record;
+    record.arrivals = {0, 0.5};
+    record.waits = {0.5, 0};
+    record.after_arrival = 0.25;
+    record.call = {7, number, first};
+    site->Record(std::move(record));
+  }
+  site->KeepFailure([&]() -> FailedCall {
+    return {{8, 40, first}, {0, CallRecord::kUnknown}, {0, 3}, "late \"1\"", first + std::chrono::seconds(2)};
+  });
+  const std::string json = stats.CallsJson();
+  const std::string label = R"({"name":"psum","axes":"data","plan":"direct","ranks":2,"bytes":8,)";
+  const std::string times = R"("at_us":5000000,"arrivals":[0,0.5],"took_s":0.75,"processes":[],"error":""})";
+  EXPECT_EQ(json.find("[" + label + R"("id":7,"number":2,)" + times + ","), 0u) << json;
+  EXPECT_NE(json.find(label + R"("id":7,"number":33,)" + times), std::string::npos) << json;
+  EXPECT_NE(json.find("," + label + R"("id":8,"number":40,"at_us":5000000,"arrivals":[0,null],"took_s":2,)" +
+                      R"("processes":[0,3],"error":"late \"1\""}])"),
+            std::string::npos)
+      << json;
+  stats.Reset();
+  EXPECT_EQ(stats.CallsJson(), "[]");
+}
+
 TEST(CallSiteStatsTest, OfRecordsThatNoSiteHasTheLatestAreKept) {
   CallSiteStats stats;
   const auto held = stats.Site({"psum", "data", "held", 2, 8});

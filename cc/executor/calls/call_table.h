@@ -41,8 +41,9 @@ class CallTable {
     return {std::move(call), true};
   }
 
-  // Uses the next call number for a call that never enters the table, because the call has ended as soon as it began.
-  void Count() { ++number_; }
+  // Returns the next call number, for a call that never enters the table because the call has ended as soon as it
+  // began.
+  int64_t Count() { return ++number_; }
 
   // Returns null if the call has not begun or is over.
   std::shared_ptr<Call> Find(const Key& key) const {

@@ -193,6 +193,7 @@ void LocalCall::Close(Clock::time_point now) {
     record.waits.push_back(Seconds(last - ranks_[rank].at));
     if (record.last.empty() && ranks_[rank].at == last) record.last.push_back(rank);
   }
+  record.call = {0, number_, first};
   record.is_early = site_->selector() && selected_->schedule() == ScheduleSelector::kDefault;
   record.after_arrival = Seconds(now - last);
   if (ScheduleSelector* const selector = site_->selector()) {
@@ -228,6 +229,13 @@ Progress LocalCall::Fail(Status why) {
 Progress LocalCall::End(Status why) {
   failure_ = std::move(why);
   site_->stats().RecordFailure();
+  site_->stats().KeepFailure([this] {
+    FailedCall call{{0, number_, start_}, {}, {}, failure_.message(), Clock::now()};
+    for (const Rank& rank : ranks_) {
+      call.arrivals.push_back(rank.arrived ? Seconds(rank.at - start_) : CallRecord::kUnknown);
+    }
+    return call;
+  });
   Progress progress;
   if (running_ == 0) progress.completions = TakeWaiting();
   return progress;

@@ -118,6 +118,10 @@ void LocalGroupSite::Leave(Round& round, uint32_t rank, const Status& status) {
   if (++round.num_left < ranks()) return;
   if (round.failed) {
     stats_->RecordFailure();
+    stats_->KeepFailure([&]() -> FailedCall {
+      const Clock::time_point first = *std::min_element(round.came.begin(), round.came.end());
+      return {{0, round.number + 1, first}, {}, {}, status.message(), now};
+    });
   } else {
     Record(round);
   }
@@ -126,6 +130,7 @@ void LocalGroupSite::Leave(Round& round, uint32_t rank, const Status& status) {
 void LocalGroupSite::Record(const Round& round) const {
   CallRecord record;
   const Clock::time_point start = *std::min_element(round.came.begin(), round.came.end());
+  record.call = {0, round.number + 1, start};
   for (const Clock::time_point came : round.came) record.arrivals.push_back(Seconds(came - start));
   record.waits.resize(ranks());
   for (int32_t group = 0; group < static_cast<int32_t>(ranks()); ++group) {

@@ -1,9 +1,12 @@
 #include "cc/executor/messages/call_matcher.h"
 
 #include <algorithm>
+#include <chrono>
 #include <iterator>
+#include <sstream>
 #include <utility>
 
+#include "cc/base/json.h"
 #include "cc/base/text.h"
 
 namespace jaxcomm {
@@ -39,7 +42,7 @@ CallMatcher::Joined CallMatcher::Join(const std::shared_ptr<const MessageSite>& 
       if (const auto ended = gone_.find(process); ended != gone_.end()) joined.gone.push_back(ended->second);
     }
   }
-  *last_calls_.Add(site->ranks()[rank].device).value = {id, site->text(), now};
+  *last_calls_.Add(site->ranks()[rank].device).value = {id, site->process(), site->text(), now};
   return joined;
 }
 
@@ -50,17 +53,20 @@ bool CallMatcher::IsUnknown(const MessageSite& site, const CallId& id) const {
          std::none_of(site.ranks().others().begin(), site.ranks().others().end(), is_gone);
 }
 
-void CallMatcher::AddEnded(const MessageSite& site, const CallId& id, const std::vector<uint32_t>& ranks,
-                           Clock::time_point now) {
+int64_t CallMatcher::AddEnded(const MessageSite& site, const CallId& id, const std::vector<uint32_t>& ranks,
+                              Clock::time_point now) {
   std::lock_guard<std::mutex> lock(mutex_);
-  calls_.Count();
-  for (const uint32_t rank : ranks) *last_calls_.Add(site.ranks()[rank].device).value = {id, site.text(), now};
+  for (const uint32_t rank : ranks) {
+    const SiteRanks::Rank& ended = site.ranks()[rank];
+    *last_calls_.Add(ended.device).value = {id, ended.process, site.text(), now};
+  }
+  return calls_.Count();
 }
 
 std::shared_ptr<MessageCall> CallMatcher::FindOrKeep(PeerArrival peer) {
   const CallId id = peer.arrival.call;
   std::lock_guard<std::mutex> lock(mutex_);
-  *last_calls_.Add(peer.arrival.device).value = {id, peer.arrival.text, peer.at};
+  *last_calls_.Add(peer.arrival.device).value = {id, peer.process, peer.arrival.text, peer.at};
   std::shared_ptr<MessageCall> call = calls_.Find(id);
   if (!call && !finished_.Find(id)) early_.Keep(id, std::move(peer));
   return call;
@@ -164,6 +170,24 @@ Status CallMatcher::DeadlineError(const MessageCall& call, const MessageCall::De
   if (waiting.empty()) waiting = delay.waiting;
   return DeadlineExceeded{call.name(), names(late), names(waiting), everybody, delay.waited, done}.status(
       /*more=*/places + where);
+}
+
+std::string CallMatcher::LastCallsJson() const {
+  std::ostringstream out;
+  const char* comma = "";
+  out << "[";
+  std::lock_guard<std::mutex> lock(mutex_);
+  for (const auto& [device, last] : last_calls_) {
+    const auto at = std::chrono::duration_cast<std::chrono::microseconds>(last.at.time_since_epoch());
+    const bool is_open = calls_.Find(last.id) || early_.Has(last.id);
+    out << std::exchange(comma, ",") << "{\"process\":" << last.process << ",\"device\":" << device
+        << ",\"id\":" << HashOf(last.id) << ",\"at_us\":" << at.count()
+        << ",\"is_open\":" << (is_open ? "true" : "false") << ",\"call\":";
+    WriteJsonString(out, last.text);
+    out << "}";
+  }
+  out << "]";
+  return out.str();
 }
 
 GoneProcess CallMatcher::AddGone(GoneProcess gone) {

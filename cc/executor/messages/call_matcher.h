@@ -62,8 +62,10 @@ class CallMatcher {
   // Whether this process knows nothing of the call: the call has not begun here, no rank has announced its arrival, no
   // failure is known, and all processes of the call are running.
   bool IsUnknown(const MessageSite& site, const CallId& id) const;
-  // Records that the ranks of a group have completed the call by an exchange (operand_exchange.h).
-  void AddEnded(const MessageSite& site, const CallId& id, const std::vector<uint32_t>& ranks, Clock::time_point now);
+  // Records that the ranks of a group have completed the call by an exchange (operand_exchange.h). Returns the call's
+  // number in this process.
+  int64_t AddEnded(const MessageSite& site, const CallId& id, const std::vector<uint32_t>& ranks,
+                   Clock::time_point now);
 
   // Returns the call at which another process's rank has arrived. Returns null if the call is over or has not begun
   // here. If the call has not begun, keeps the arrival until the call begins.
@@ -104,6 +106,10 @@ class CallMatcher {
   // The error of a call that exceeds its deadline because of `delay`. The error says where the missing ranks are.
   Status DeadlineError(const MessageCall& call, const MessageCall::Delay& delay, Clock::time_point now) const;
 
+  // The latest call that each device has joined, as far as this process knows, as a JSON list. Times are microseconds
+  // of the steady clock.
+  std::string LastCallsJson() const;
+
   // Records that a process has ended. Returns the record; its `cause` is set if the process left after it had reported
   // another process's end.
   GoneProcess AddGone(GoneProcess gone);
@@ -126,9 +132,10 @@ class CallMatcher {
  private:
   static constexpr size_t kFinishedKept = 1024;
   static constexpr size_t kDevices = 1 << 16;
-  // The latest call that a device has joined, for errors.
+  // The latest call that a device has joined.
   struct LastCall {
     CallId id;
+    uint32_t process;
     std::string text;
     Clock::time_point at;
   };

@@ -21,9 +21,16 @@
 #include <vector>
 
 #include "cc/base/bounded_map.h"
+#include "cc/base/hash.h"
 #include "cc/transport/transport.h"
 
 namespace jaxcomm {
+
+// Returns a hash of a call's name, for reports that compare processes.
+inline uint64_t HashOf(const CallId& id) {
+  const uint64_t words[] = {id.communicator, (uint64_t{id.launch} << 32) | id.site, id.iteration};
+  return Hash({reinterpret_cast<const char*>(words), sizeof words});
+}
 
 class CallNames {
  public:

@@ -9,6 +9,7 @@
 
 #include "cc/base/error_texts.h"
 #include "cc/base/text.h"
+#include "cc/executor/messages/call_names.h"
 
 namespace jaxcomm {
 namespace {
@@ -324,6 +325,7 @@ void MessageCall::FailLocked(Status why, bool announce, MessageSteps& steps) {
   }
   failure_ = refused_.ok() ? std::move(why) : refused_;
   site_->stats().RecordFailure();
+  site_->stats().KeepFailure([this] { return Failed(); });
   steps.failed = announce;
   for (Rank& rank : ranks_) rank.unsent.clear();
   StopRunning(0, steps);
@@ -439,6 +441,7 @@ void MessageCall::Record() {
       record.after_arrival = std::max(record.after_arrival, Seconds(locals_[*local].ended - ranks_[*last].at));
     }
   }
+  record.call = {HashOf(id_), number_, first};
   record.is_early =
       site_->selector() && site_->selector()->has_late_rank() && site_->schedule() == ScheduleSelector::kDefault;
   record.lacks_rail = site_->selector() && site_->selector()->IsForLostRail(site_->schedule());
@@ -451,6 +454,19 @@ void MessageCall::Record() {
   const int64_t work = graph(0).work();
   record.early_share = work > 0 ? static_cast<double>(early_work_) / static_cast<double>(work) : 0;
   site_->stats().Record(std::move(record));
+}
+
+FailedCall MessageCall::Failed() const {
+  FailedCall call{{HashOf(id_), number_, start_}, {}, {}, failure_.message(), Clock::now()};
+  for (uint32_t rank = 0; rank < ranks_.size(); ++rank) {
+    if (!site_->is_regrouped() && site_->ranks()[rank].group != site_->ranks()[this->rank(0)].group) continue;
+    // The call may fail before the rank that begins it is marked as arrived.
+    const Clock::time_point at = rank == first_ ? start_ : ranks_[rank].at;
+    const bool is_here = rank == first_ || ranks_[rank].arrived || ranks_[rank].waits;
+    call.arrivals.push_back(is_here ? Seconds(at - start_) : CallRecord::kUnknown);
+    call.processes.push_back(site_->ranks()[rank].process);
+  }
+  return call;
 }
 
 // Returns, by rank, the seconds since the rank's previous call ended. Empty if a rank of this process has had no

@@ -157,6 +157,7 @@ class MessageCall {
   void MarkArrived(uint32_t rank, Clock::time_point now, MessageSteps& steps);
   void CheckEnd(uint32_t local, MessageSteps& steps);
   void Record();
+  FailedCall Failed() const;
   std::vector<double> Own() const;
   void FailLocked(Status why, bool announce, MessageSteps& steps);
   void CopyView(const MessageStep& step, std::shared_ptr<const std::byte> view, std::unique_lock<std::mutex>& lock,

@@ -97,6 +97,7 @@ class MessageExecutor : public Transport::Events, public MessageCalls {
   }
 
   std::vector<GoneProcess> gone() const { return calls_.gone(); }
+  std::string LastCallsJson() const { return calls_.LastCallsJson(); }
 
   // Fails the calls that have waited for `deadline` seconds. Returns whether any call still waits.
   bool FailOverdue(Clock::time_point now, double deadline);

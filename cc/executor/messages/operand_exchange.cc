@@ -7,6 +7,7 @@
 #include <utility>
 
 #include "cc/base/float_mode.h"
+#include "cc/executor/messages/call_names.h"
 #include "cc/executor/messages/result_pages.h"
 
 namespace jaxcomm {
@@ -16,9 +17,10 @@ namespace {
 constexpr std::chrono::milliseconds kWait{1};
 constexpr double kLongest = 1e6;  // seconds
 
-CallRecord RecordOf(const std::vector<Clock::time_point>& arrivals) {
+CallRecord RecordOf(const std::vector<Clock::time_point>& arrivals, const CallId& id, int64_t number) {
   const auto [first, last] = std::minmax_element(arrivals.begin(), arrivals.end());
   CallRecord record;
+  record.call = {HashOf(id), number, *first};
   record.arrivals.reserve(arrivals.size());
   record.waits.reserve(arrivals.size());
   for (const Clock::time_point at : arrivals) {
@@ -150,11 +152,11 @@ void OperandExchange::Add(size_t leaf) {
 
 void OperandExchange::Record(CallMatcher& calls) try {
   const MessageSite& site = *arriving_.site;
-  calls.AddEnded(site, arriving_.id, group(), arriving_.at);
+  const int64_t number = calls.AddEnded(site, arriving_.id, group(), arriving_.at);
   // The clocks of a host's containers may differ, so the other ranks' arrival times are clamped to the possible range.
   const Clock::time_point now = Clock::now();
   for (Clock::time_point& at : arrivals_) at = std::clamp(at, std::min(arriving_.at - kWait, now), now);
-  site.stats().Record(RecordOf(arrivals_));
+  site.stats().Record(RecordOf(arrivals_, arriving_.id, number));
 } catch (const std::bad_alloc&) {
   // The call is complete; only its statistics are missing.
 }

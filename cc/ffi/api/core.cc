@@ -113,6 +113,15 @@ JAXCOMM_EXPORT int jaxcomm_trials(JaxcommText* json, JaxcommText* error) {
   return Answer(error, [&] { CopyText(TheExecutor().stats().TrialsJson(), json); });
 }
 
+// Copies the latest calls of this process, and the latest call that each device has joined, as JSON.
+JAXCOMM_EXPORT int jaxcomm_calls(JaxcommText* json, JaxcommText* error) {
+  return Answer(error, [&] {
+    CopyText("{\"calls\":" + TheExecutor().stats().CallsJson() +
+                 ",\"devices\":" + TheExecutor().messages().LastCallsJson() + "}",
+             json);
+  });
+}
+
 JAXCOMM_EXPORT int jaxcomm_reset_stats(JaxcommText* error) {
   return Answer(error, [] { TheExecutor().stats().Reset(); });
 }
