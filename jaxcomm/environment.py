@@ -16,6 +16,9 @@ DEADLINE_S: Final = "JAXCOMM_DEADLINE_S"  # the default is in cc/base/default_de
 TRIAL: Final = "JAXCOMM_TRIAL"
 EXECUTOR: Final = "JAXCOMM_EXECUTOR"
 
+# Dumps at failure.
+DUMP: Final = "JAXCOMM_DUMP"
+
 # Connections between processes.
 TRANSPORT: Final = "JAXCOMM_TRANSPORT"
 RAILS: Final = "JAXCOMM_RAILS"

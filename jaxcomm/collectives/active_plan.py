@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any, Final, Self, TypeAlias
 import jaxcomm.plan
 from jaxcomm import ffi, statistics
 from jaxcomm.collectives.choice import PLANS, compile_plan
-from jaxcomm.environment import DEADLINE_S
+from jaxcomm.environment import DEADLINE_S, DUMP
 from jaxcomm.errors import JaxcommError, PlanError
 from jaxcomm.jax_compat.contexts import active_plans, trying_plans
 from jaxcomm.log import say_once
@@ -172,14 +172,18 @@ def require_ranks(plan: str, sizes: Iterable[int], where: str) -> None:
 
 @functools.cache
 def start() -> None:
-    """Loads the core, sets the environment's deadline and lets `jaxcomm top` ask this process, once.
+    """Loads the core, sets the environment's deadline, starts to write dumps, and lets `jaxcomm top` ask this process, once.
 
     Raises:
-      JaxcommError: JAXCOMM_DEADLINE_S is invalid.
+      JaxcommError: JAXCOMM_DEADLINE_S or JAXCOMM_DUMP is invalid.
     """
     ffi.register()
     if DEADLINE_S in os.environ:
         ffi.set_deadline(positive_seconds(DEADLINE_S, os.environ[DEADLINE_S]))
+    if folder := os.environ.get(DUMP):
+        from jaxcomm import dump
+
+        dump.start(folder)
     server.start()
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib
+import json
 import shutil
 from collections.abc import Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
@@ -13,6 +14,7 @@ import pytest
 from jaxcomm import testbed
 from jaxcomm.cli.dispatch import COMMANDS
 from tests.newcomer.newcomer import ROOT, blocks, commands, shell
+from tests.report.dumped import WAITING
 
 pytestmark = pytest.mark.slow
 
@@ -145,6 +147,9 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     )
     (here / "mine").mkdir()
     (here / "mine" / "text.py").write_text(MODEL)
+    (here / "dumps").mkdir()
+    for each in WAITING:
+        (here / "dumps" / f"process-{each['process']}-0.json").write_text(json.dumps(each))
     (here / "recipes").symlink_to(ROOT / "recipes")
     for name in ("racks.toml", "switch.toml"):
         shutil.copy(Path(testbed.__file__).parent / "examples" / name, here)
