@@ -188,6 +188,7 @@ class GenerationStats(TypedDict):
     """A time at which the live processes connected anew in `live_devices`.
 
     Attributes:
+      number: the record's number, from 1.
       at_s: the time.
       processes: the processes that are members from now on.
       left: the processes that ended, or were started again, since the previous record.
@@ -196,6 +197,7 @@ class GenerationStats(TypedDict):
       error: the reason why the processes could not be connected, or "".
     """
 
+    number: int
     at_s: float
     processes: list[int]
     left: list[int]

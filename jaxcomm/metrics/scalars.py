@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from statistics import median
 from typing import Any
 
@@ -42,11 +43,11 @@ def scalars(stats: Stats | None = None) -> dict[str, float]:
     return sites | rails
 
 
-def _of_rail(rail: dict[str, Any]) -> dict[str, float]:
+def _of_rail(rail: Mapping[str, Any]) -> dict[str, float]:
     return {"share": rail["shares"][-1][1] / UNITS} | {name: rail[name] for name in ("bytes", "fences", "is_open")}
 
 
-def _of_site(site: dict[str, Any]) -> dict[str, float]:
+def _of_site(site: Mapping[str, Any]) -> dict[str, float]:
     found = {name: site[name] for name in ("calls", "failed", "early_bytes_share")}
     if trial := site.get("trial"):
         found["trial_gain_s"] = trial["default_s"] - trial["plan_s"]

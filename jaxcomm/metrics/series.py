@@ -44,7 +44,7 @@ def site_name(site: Mapping[str, Any]) -> str:
     return f"{site['name']}.{site['axes']}.{site['ranks']}x{site['bytes']}"
 
 
-def _of_sites(value: Callable[[dict[str, Any]], float | None]) -> Callable[[Stats], Iterator[Value]]:
+def _of_sites(value: Callable[[Mapping[str, Any]], float | None]) -> Callable[[Stats], Iterator[Value]]:
     """Reads one value per call site. A site without calls, or whose value is None, has no value."""
 
     def read(stats: Stats) -> Iterator[Value]:
@@ -59,14 +59,15 @@ def _of_ranks(field: str) -> Callable[[Stats], Iterator[Value]]:
     """Reads one value per call site and rank."""
 
     def read(stats: Stats) -> Iterator[Value]:
-        for site in stats:
+        sites: list[Any] = stats
+        for site in sites:
             for rank, value in enumerate(site[field]):
                 yield {"site": site_name(site), "plan": site["plan"], "rank": str(rank)}, float(value)
 
     return read
 
 
-def _of_rails(value: Callable[[dict[str, Any]], float]) -> Callable[[Stats], Iterator[Value]]:
+def _of_rails(value: Callable[[Mapping[str, Any]], float]) -> Callable[[Stats], Iterator[Value]]:
     """Reads one value per rail to another process."""
 
     def read(stats: Stats) -> Iterator[Value]:
@@ -76,7 +77,7 @@ def _of_rails(value: Callable[[dict[str, Any]], float]) -> Callable[[Stats], Ite
     return read
 
 
-def _trial_gain(site: dict[str, Any]) -> float | None:
+def _trial_gain(site: Mapping[str, Any]) -> float | None:
     trial = site.get("trial")
     return trial["default_s"] - trial["plan_s"] if trial else None
 
