@@ -146,7 +146,7 @@ def test_what_is_kept_is_small_and_of_no_machine(text: Path) -> None:
 @each_notebook
 def test_links_lead_somewhere(text: Path) -> None:
     colab, *links = re.findall(r"\]\(([^)]+)\)", text.read_text())
-    assert re.fullmatch(rf"https://colab\.research\.google\.com/github/.+/notebooks/{text.stem}\.ipynb", colab)
+    assert colab == "https://colab.research.google.com/"
     for link in links:  # all others within the repository, which may be anywhere
         assert (text.parent / link).is_file(), link
 
