@@ -318,8 +318,11 @@ class JobHistory {
     return is_first || std::memcmp(found->second.data(), sum.data(), sum.size() * sizeof(float)) == 0;
   }
 
-  // Returns whether the error names a process that may be its cause.
+  // Returns whether the error names a process that may be its cause. A rank that has arrived and then waits for a third
+  // rank is named, too, because the others cannot know that it waits.
   bool NamesASuspect(const std::string& text) const {
+    if (text.find("not sent all messages") != std::string::npos) return true;
+    if (text.find("not accepted all messages") != std::string::npos) return true;
     for (const char* const word : {"rank", "process"}) {
       for (size_t at = text.find(word); at != std::string::npos; at = text.find(word, at + 1)) {
         const size_t first = text.find_first_of("0123456789", at), end = text.find_first_not_of("0123456789,", first);

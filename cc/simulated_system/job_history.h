@@ -7,8 +7,8 @@
 // barrier returns other members. Killed processes are started again. In every history:
 //
 // - A call that succeeds has the right result.
-// - A call that fails names a process that failed, stopped, was cut off, or had a failed call itself. Without a fault,
-//   no call fails.
+// - A call that fails names a process that failed, stopped, was cut off, or had a failed call itself, or a rank whose
+//   messages are missing. Without a fault, no call fails.
 // - Every call ends by its deadline.
 // - After the last fault, all processes are members again and their calls succeed.
 // - A member that leaves has closed all its descriptors.

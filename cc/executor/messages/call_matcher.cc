@@ -160,10 +160,11 @@ Status CallMatcher::DeadlineError(const MessageCall& call, const MessageCall::De
     }
     places += ".";
   }
-  const char* const done = is_silent             ? "sent all messages"
-                           : arrived             ? "accepted all messages"
-                           : delay.lack_schedule ? "received the call's schedule"
-                                                 : "arrived";
+  const char* const done = is_silent              ? "sent all messages"
+                           : arrived              ? "accepted all messages"
+                           : delay.lack_schedule  ? "received the call's schedule"
+                           : delay.lacks_decision ? "sent the call's schedule"
+                                                  : "arrived";
   std::vector<uint32_t> waiting;
   std::set_difference(delay.waiting.begin(), delay.waiting.end(), late.begin(), late.end(),
                       std::back_inserter(waiting));

@@ -390,6 +390,8 @@ std::optional<MessageCall::Delay> MessageCall::Overdue(Clock::time_point now, do
     if (missing_ == 0 && ranks_[rank].receives_left > 0) delay.silent.push_back(rank);
   }
   if (missing_ == 0 && delay.silent.empty()) delay.unaccepting = FindUnaccepting();
+  delay.lacks_decision = !decided && delay.missing.empty();
+  if (delay.lacks_decision) delay.missing = {selector->decider()};
   delay.lack_schedule = delay.missing.empty() && !unscheduled.empty();
   std::vector<uint32_t>& also = delay.lack_schedule ? delay.missing : delay.waiting;
   also.insert(also.end(), unscheduled.begin(), unscheduled.end());

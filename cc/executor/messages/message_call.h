@@ -105,8 +105,10 @@ class MessageCall {
 
   // The ranks and tasks that the call waits for.
   struct Delay {
-    std::vector<uint32_t> missing;      // ranks that have not arrived; if lack_schedule, ranks without the schedule
-    bool lack_schedule = false;         // all ranks have arrived, and `missing` lists the ranks without the schedule
+    // Ranks that have not arrived. If lack_schedule: ranks without the schedule. If lacks_decision: the deciding rank.
+    std::vector<uint32_t> missing;
+    bool lack_schedule = false;         // all ranks have arrived, and this process knows the schedule
+    bool lacks_decision = false;        // all ranks have arrived, and this process does not know the schedule
     std::vector<uint32_t> silent;       // if all ranks have arrived: ranks whose messages are missing
     std::vector<uint32_t> unaccepting;  // if no message is missing: ranks that have not accepted all messages
     std::vector<uint32_t> waiting;
