@@ -27,7 +27,7 @@ unexport PYTHONDONTWRITEBYTECODE
 help:
 	@echo 'make demo       profiles, plans, trains and reports on this machine; ARGS="--out DIR" reaches `jaxcomm demo`'
 	@echo 'make test       all Python and C++ tests; ARGS="-k ring" reaches pytest; with JAXCOMM_CUDA=ON the CUDA core, too'
-	@echo 'make test-newest     the Python tests once more, with the newest JAX in the newest Python that is found'
+	@echo 'make test-newest     the tests that run JAX once more, with the newest JAX in the newest Python that is found'
 	@echo 'make test-installed  installs the package without extras and with all extras, and trains under a plan in both'
 	@echo 'make test-all        these three in turn'
 	@echo 'make test-tpu        compiles steps for TPUs without a TPU; downloads XLA'"'"'s TPU compiler, 213 MB, from PyPI'
@@ -79,13 +79,14 @@ test: setup
 	@tools/setup.sh testbed
 	@tools/each.sh "make test ($(call versions,.venv))" '$(BIN)/$(PYTEST) $(ARGS)' $(COMPILE_AHEAD) '$(BAZEL) test //...'
 
-# Uses the core of .venv, which newer versions of JAX accept.
+# The tests of the folders that run JAX. Uses the core of .venv, which newer versions of JAX accept.
+WITH_JAX := $(addprefix tests/,auto_plan backend collectives distributed ffi gpu measure newcomer package processes train)
 test-newest: setup .venv-newest/.installed
 	@tools/setup.sh testbed
 	@if [ "$(call versions,.venv)" = "$(call versions,.venv-newest)" ]; then \
 	  echo "make test-newest: skipped: this machine has no newer Python, and \`make test\` has $(call versions,.venv)"; \
 	else \
-	  tools/each.sh "make test-newest ($(call versions,.venv-newest))" '.venv-newest/bin/$(PYTEST) $(ARGS)'; \
+	  tools/each.sh "make test-newest ($(call versions,.venv-newest))" '.venv-newest/bin/$(PYTEST) $(or $(ARGS),$(WITH_JAX))'; \
 	fi
 
 test-installed: .venv/.installed
