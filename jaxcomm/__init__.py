@@ -11,7 +11,21 @@ import sys
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from jaxcomm import backend, elastic, errors, lax, metrics, plan, planner, profile, report, schedules, train
+    from jaxcomm import (
+        backend,
+        elastic,
+        equinox,
+        errors,
+        lax,
+        metrics,
+        nnx,
+        plan,
+        planner,
+        profile,
+        report,
+        schedules,
+        train,
+    )
     from jaxcomm.collectives import (
         all_gather,
         grad,
@@ -42,7 +56,8 @@ _HOMES = {
     **dict.fromkeys(["stats", "reset_stats"], "statistics"),
     **dict.fromkeys(
         [
-            *("backend", "elastic", "errors", "lax", "metrics", "plan", "planner", "profile", "report", "schedules"),
+            *("backend", "elastic", "equinox", "errors", "lax", "metrics", "nnx", "plan", "planner", "profile"),
+            *("report", "schedules"),
             "train",
         ],
         "",
@@ -57,11 +72,13 @@ __all__ = [
     "all_gather",
     "backend",
     "elastic",
+    "equinox",
     "errors",
     "grad",
     "init",
     "lax",
     "metrics",
+    "nnx",
     "pcast",
     "plan",
     "planner",

@@ -23,6 +23,7 @@ from typing import Any, Final
 
 # For each optional package, the extra of jaxcomm that installs the package.
 _EXTRAS: Final = {
+    "equinox": "equinox",
     "flax": "demo",
     "matplotlib": "plot",
     "opentelemetry": "metrics",

@@ -372,3 +372,15 @@ def test_a_keyword_that_is_no_batch(flat: Any) -> None:
         jaxcomm.grad(scaled, "data")(PARAMS, X, Y, scale=scale)
     specs = (P(), P("data"), P("data"), P())
     equal(jaxcomm.grad(scaled, "data", in_specs=specs)(PARAMS, X, Y, scale), jax.grad(scaled)(PARAMS, X, Y, scale))
+
+
+@pytest.mark.parametrize("vma", [True, False], ids=["check_vma", "no check_vma"])
+def test_a_rank_of_a_shard_map_differentiates_its_part(flat: Any, vma: bool) -> None:
+    def with_residuals(params: Any, x: Any, y: Any) -> Any:
+        return loss(params, x, y), outputs(params, x) - y
+
+    gradient = jaxcomm.value_and_grad(with_residuals, "data", has_aux=True)
+    specs = {"in_specs": (P(), P("data"), P("data")), "out_specs": ((P(), P("data")), P())}
+    found = jax.jit(jax.shard_map(gradient, check_vma=vma, **specs))(PARAMS, X, Y)
+    equal(found, jax.value_and_grad(with_residuals, has_aux=True)(PARAMS, X, Y))
+    assert [site["calls"] for site in jaxcomm.stats() if site["calls"]] == [1]

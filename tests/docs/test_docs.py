@@ -26,7 +26,19 @@ DOCS = ROOT / "docs"
 PAGES = sorted(DOCS.rglob("*.md"))
 WRITTEN = [*PAGES, *(ROOT / name for name in ("README.md", "CONTRIBUTING.md", "SECURITY.md", "recipes/README.md"))]
 COLUMNS = 88  # that fit beside the contents
-PUBLIC = ["", "train", "schedules", "plan", "profile", "measure", "planner", "simulate", "plan.exporters"]
+PUBLIC = [
+    "",
+    "train",
+    "nnx",
+    "equinox",
+    "schedules",
+    "plan",
+    "profile",
+    "measure",
+    "planner",
+    "simulate",
+    "plan.exporters",
+]
 
 each_text = pytest.mark.parametrize("text", WRITTEN, ids=lambda path: str(path.relative_to(ROOT)))
 

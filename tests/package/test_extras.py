@@ -20,6 +20,7 @@ PACKAGES = {
     "plot": ["matplotlib"],
     "cli": ["rich", "shtab"],
     "train": ["optax"],
+    "equinox": ["equinox"],
     "demo": ["flax", "sklearn"],
     "metrics": ["opentelemetry", "prometheus_client", "tensorboardX"],
     "other": ["absl", "tqdm"],
@@ -155,7 +156,9 @@ def test_functions_name_the_extra_that_they_lack(tmp_path: Path) -> None:
     script = """
 import jaxcomm
 metrics = jaxcomm.metrics.register, jaxcomm.metrics.instrument
-for call in (lambda: jaxcomm.train.bounded_drop("d"), lambda: jaxcomm.train.outer_steps(2, None, "d"), *metrics):
+calls = [lambda: jaxcomm.train.bounded_drop("d"), lambda: jaxcomm.train.outer_steps(2, None, "d")]
+calls += [lambda: jaxcomm.nnx.grad(abs, "d"), lambda: jaxcomm.equinox.grad(abs, "d")]
+for call in (*calls, *metrics):
     try:
         call()
     except jaxcomm.JaxcommError as error:
@@ -163,7 +166,9 @@ for call in (lambda: jaxcomm.train.bounded_drop("d"), lambda: jaxcomm.train.oute
 """
     cure = "needs the package optax.\n  Cure: pip install 'jaxcomm[train]'\n"
     expected = f"jaxcomm.train.bounded_drop {cure}jaxcomm.train.outer_steps {cure}"
+    expected += "jaxcomm.nnx needs the package flax.\n  Cure: pip install 'jaxcomm[demo]'\n"
+    expected += "jaxcomm.equinox needs the package equinox.\n  Cure: pip install 'jaxcomm[equinox]'\n"
     metrics = {"register": "prometheus_client", "instrument": "opentelemetry"}
     for name, package in metrics.items():
         expected += f"jaxcomm.metrics.{name} needs the package {package}.\n  Cure: pip install 'jaxcomm[metrics]'\n"
-    assert without(["optax", *metrics.values()], script, tmp_path) == expected
+    assert without(["optax", "flax", "equinox", *metrics.values()], script, tmp_path) == expected

@@ -37,6 +37,8 @@ MAY_IMPORT = {
     "auto_plan": "collectives distributed ffi jax_compat measure plan profile records schedules statistics",
     "collectives": "distributed dump ffi jax_compat plan profile program schedules statistics watch",
     "lax": "collectives",
+    "nnx": "collectives",
+    "equinox": "collectives",
     "elastic": "distributed jax_compat",
     "gpu": "collectives distributed ffi jax_compat plan profile program schedules",
     "measure": "collectives distributed ffi gpu jax_compat plan profile program schedules files",
@@ -49,8 +51,8 @@ MAY_IMPORT = {
     "schedules simulate testbed train watch",
     "jax_compat": "",
     "watch": "jax_compat statistics",
-    "jaxcomm": "backend collectives elastic initialize jax_compat lax metrics plan planner profile report schedules "
-    "statistics train",
+    "jaxcomm": "backend collectives elastic equinox initialize jax_compat lax metrics nnx plan planner profile report "
+    "schedules statistics train",
 }
 EVERYBODY_MAY = {"environment", "errors", "log"}
 

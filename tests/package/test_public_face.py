@@ -26,7 +26,10 @@ def test_every_name_is_there() -> None:
         ("import jaxcomm; jaxcomm.backend.use()", ["jax", "jaxlib", "numpy", "pydantic"]),
         ("import jaxcomm; jaxcomm.schedules.ring(4); jaxcomm.plan.load", ["jax", "ortools"]),
         ("import jaxcomm; jaxcomm.planner.plan, jaxcomm.profile.load, jaxcomm.report, jaxcomm.__version__", ["jax"]),
-        ("import jaxcomm; jaxcomm.psum, jaxcomm.train", ["ortools", "flax", "matplotlib", "jaxcomm.planner"]),
+        (
+            "import jaxcomm; jaxcomm.psum, jaxcomm.train, jaxcomm.nnx, jaxcomm.equinox",
+            ["ortools", "flax", "equinox", "matplotlib", "jaxcomm.planner"],
+        ),
         ("import jaxcomm; jaxcomm.psum", ["pydantic", "jaxcomm.gpu", "jaxcomm.profile", "jaxcomm.measure"]),
     ],
 )

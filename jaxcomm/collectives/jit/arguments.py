@@ -2,17 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from typing import Any
 
 import jax
 import numpy as np
-from jax import lax
 from jax.sharding import AxisType, NamedSharding
 from jax.sharding import PartitionSpec as P
 
 from jaxcomm import jax_compat
-from jaxcomm.collectives.jit.split import WHERE, Split, axes_of, entry_axes, is_array, is_inexact, leaf_specs, ranks_of
+from jaxcomm.collectives.jit.split import WHERE, Split, axes_of, entry_axes, is_array, leaf_specs, ranks_of
 from jaxcomm.collectives.jit.ties import Guess, stating
 from jaxcomm.errors import JaxcommError
 
@@ -22,24 +21,18 @@ def split_arguments(
     mesh: Any,
     args: tuple[Any, ...],
     kwargs: dict[str, Any],
-    params: tuple[int, ...],
-    allow_int: bool,
+    shared: Collection[int],
     in_specs: Any,
 ) -> tuple[Split, list[Any], tuple[Guess, ...]]:
     """Returns the split of a call's arguments over `names`, the leaves that are arrays, and guesses for `settled`.
 
-    The arguments and errors are those of `value_and_grad`; `params` are the argnums.
+    The arguments and errors are those of `value_and_grad`. `shared` are the positions of the arguments that are the
+    same on all ranks.
     """
     paths, tree = jax.tree.flatten_with_path((args, kwargs))
     mesh = _mesh(names, mesh, [leaf for _, leaf in paths])
     explicit = AxisType.Explicit in (mesh.axis_types[mesh.axis_names.index(name)] for name in names)
     given = iter(leaf_specs("in_specs", in_specs, args, "positional argument")) if in_specs is not None else None
-    if any(not -len(args) <= i < len(args) for i in params):
-        raise TypeError(
-            f"{WHERE}: argnums are {params}, but there are {len(args)} positional arguments.\n"
-            "  Cure: pass the differentiated arguments by position, and count from 0."
-        )
-    params = tuple(i % len(args) for i in params)
     arrays: list[Any] = []
     leaf_names: list[str] = []
     specs: list[P | None] = []
@@ -49,17 +42,17 @@ def split_arguments(
         positional = path[0].idx == 0
         wanted = next(given) if given is not None and positional else None
         name = _name(path)
-        if differentiated := positional and path[1].idx in params:
-            _check_parameter(name, leaf, wanted, allow_int)
-        elif not is_array(leaf):
+        if is_shared := positional and path[1].idx in shared:
+            _check_shared(name, wanted)
+        if not is_array(leaf):
             _check_setting(name, leaf)
             fixed.append((i, type(leaf), leaf))
             continue
-        if not differentiated and wanted is None and np.ndim(leaf):
+        if not is_shared and wanted is None and np.ndim(leaf):
             open_.append(len(arrays))
             wanted = _spec_of_type(leaf, names) if explicit else _spec_of_place(leaf, names, mesh)
         else:
-            wanted = P() if differentiated or wanted is None else wanted
+            wanted = P() if is_shared or wanted is None else wanted
         arrays.append(leaf)
         leaf_names.append(name)
         specs.append(wanted)
@@ -116,12 +109,6 @@ def _guessed(
 
 
 def _mesh(names: tuple[Any, ...], mesh: Any, leaves: Sequence[Any]) -> Any:
-    for name in names:
-        if _is_bound(name):
-            raise JaxcommError(
-                f"{WHERE}: the axis {name!r} is taken already, by the jax.shard_map or jax.vmap around this call.\n"
-                f"  Cure: there, call jax.value_and_grad and jaxcomm.pmean(grads, {name!r})."
-            )
     context = jax.sharding.get_abstract_mesh()
     arrays = [leaf for leaf in leaves if is_array(leaf)]
     meshes = [context, *(jax.typeof(x).sharding.mesh for x in arrays if isinstance(x, jax.core.Tracer))]
@@ -143,14 +130,6 @@ def _mesh(names: tuple[Any, ...], mesh: Any, leaves: Sequence[Any]) -> Any:
     return found
 
 
-def _is_bound(name: Any) -> bool:
-    try:
-        lax.axis_size(name)
-    except NameError:
-        return False
-    return True
-
-
 def _check_setting(name: str, leaf: Any) -> None:
     try:
         hash(leaf)
@@ -161,18 +140,7 @@ def _check_setting(name: str, leaf: Any) -> None:
         ) from error
 
 
-def _check_parameter(name: str, leaf: Any, spec: P | None, allow_int: bool) -> None:
-    if not (is_array(leaf) or isinstance(leaf, int | float | complex)):
-        raise TypeError(
-            f"{WHERE}: {name} is of type {type(leaf).__name__}; only arrays have a gradient.\n"
-            "  Cure: differentiate the model's arrays and pass the rest in another argument, as by eqx.partition or "
-            "nnx.split."
-        )
-    if not (allow_int or is_inexact(leaf)):
-        raise TypeError(
-            f"{WHERE}: {name} is {jax.typeof(leaf).dtype.name}, which has no gradient.\n"
-            "  Cure: pass it in an argument that is not differentiated, or set allow_int=True."
-        )
+def _check_shared(name: str, spec: P | None) -> None:
     if spec is not None and axes_of(spec):
         raise ValueError(
             f"{WHERE}: in_specs split {name} as {spec}, but differentiated arguments must be the same on all ranks.\n"

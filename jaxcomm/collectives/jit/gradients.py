@@ -1,24 +1,18 @@
-"""Gradients of a loss whose batch is split over a mesh axis, for steps that `jax.jit` partitions.
-
-In such steps XLA makes the all-reduces, which follow no plan. Here `jax.shard_map` makes the batch's axis manual. Each
-rank differentiates the loss of its part of the batch, and one `pmean` averages all results. XLA still partitions the
-other axes.
-"""
+"""`jaxcomm.value_and_grad` and `jaxcomm.grad`, for losses of arrays."""
 
 from __future__ import annotations
 
-import functools
 from collections.abc import Callable, Sequence
+from functools import partial, wraps
 from typing import Any, Concatenate, Literal, ParamSpec, SupportsIndex, TypedDict, TypeVar, Unpack, overload
 
 import jax
-from jax.sharding import PartitionSpec as P
+import jax.numpy as jnp
 
-from jaxcomm.collectives import active_plan, api, axes
+from jaxcomm.collectives import active_plan
 from jaxcomm.collectives.axes import AxisName
-from jaxcomm.collectives.jit.arguments import split_arguments
-from jaxcomm.collectives.jit.split import WHERE, Split, axes_of, is_inexact, leaf_specs, like_parameters
-from jaxcomm.collectives.jit.ties import settled
+from jaxcomm.collectives.jit.averaged import Results, averaged, positions
+from jaxcomm.collectives.jit.split import WHERE, is_array, is_inexact, like_parameters
 
 _Params = TypeVar("_Params")
 _Value = TypeVar("_Value")
@@ -86,6 +80,9 @@ def value_and_grad(
     the returned function is compiled as by `jax.jit`: values that `fun` closes over are read once, and arguments other
     than arrays are static.
 
+    Inside a `jax.shard_map` over the axes, the arguments are a rank's part as they are. Loss and gradients are averaged
+    there, auxiliary outputs are not; `in_specs`, `aux_specs` and `mesh` have no effect.
+
     Args:
       fun: the loss, as for `jax.value_and_grad`. The batch must be among the loss's arguments. Arrays that the loss
         closes over are the same on all ranks, and are not allowed where axes are explicit.
@@ -105,8 +102,8 @@ def value_and_grad(
       A function with the arguments of `fun` and the results of `jax.value_and_grad(fun)`.
 
     Raises:
-      JaxcommError: no mesh, or an enclosing `jax.shard_map` has the axis. This error and the errors below are raised
-        when the returned function is called.
+      JaxcommError: no mesh, or an enclosing `jax.shard_map` has only some of the axes. This error and the errors below
+        are raised when the returned function is called.
       NameError: the mesh has no such axis.
       ValueError: no argument is split, the number of ranks does not divide a split dimension, the specs do not fit, or
         nothing shows whether an argument belongs to the batch.
@@ -122,45 +119,26 @@ def value_and_grad(
     differentiated = jax.value_and_grad(fun, argnums, has_aux, holomorphic, allow_int)
     params = (argnums,) if isinstance(argnums, SupportsIndex) else tuple(argnums)
 
-    @functools.partial(jax.jit, static_argnums=0)
-    def run(split: Split, arrays: Sequence[Any]) -> tuple[Any, list[Any], Any]:
-        specs = aux_specs
-        if has_aux and specs is None:
-            specs = split.result_specs(lambda *args, **kwargs: _auxiliary(fun(*args, **kwargs)), arrays)
+    def differentiate(*args: Any, **kwargs: Any) -> Results:
+        value, grads = differentiated(*args, **kwargs)
+        value, aux = value if has_aux else (value, None)
+        return Results(value, [leaf for leaf in jax.tree.leaves(grads) if leaf.dtype != jax.dtypes.float0], aux)
 
-        def on_rank(*args: Any, **kwargs: Any) -> tuple[Any, list[Any], Any]:
-            value, grads = differentiated(*args, **kwargs)
-            value, aux = value if has_aux else (value, None)
-            grads = [leaf for leaf in jax.tree.leaves(grads) if leaf.dtype != jax.dtypes.float0]
-            leaves: list[Any]
-            tree: Any
-            leaves, tree = jax.tree.flatten(aux)
-            of_leaves = leaf_specs("aux_specs", specs, aux, "auxiliary output")
-            means = {
-                i: leaf
-                for i, (leaf, spec) in enumerate(zip(leaves, of_leaves, strict=True))
-                if not axes_of(spec) and is_inexact(leaf)
-            }
-            value, grads, means = api.pmean((value, grads, means), axis_name, plan=plan)
-            return value, grads, tree.unflatten([means.get(i, leaf) for i, leaf in enumerate(leaves)])
+    specs = {"in_specs": in_specs, "aux_specs": aux_specs, "mesh": mesh, "plan": plan}
+    averages = averaged(fun, differentiate, axis_name, has_aux=has_aux, **specs)
 
-        results: tuple[Any, list[Any], Any] = split.map(on_rank, (P(), P(), specs), arrays)
-        return results
-
-    splits: dict[Any, Split] = {}
-
-    @functools.wraps(fun, updated=())
-    def averaged(*args: Any, **kwargs: Any) -> Any:
-        split, arrays, guesses = split_arguments(axes.names(axis_name), mesh, args, kwargs, params, allow_int, in_specs)
-        key = (split, guesses, tuple(map(jax.typeof, arrays)))
-        if key not in splits:
-            splits[key] = settled(split, arrays, guesses, fun)
-        split = splits[key]
-        value, grads, aux = run(split, arrays)
+    @wraps(fun, updated=())
+    def both(*args: Any, **kwargs: Any) -> Any:
+        shared = positions(params, args)
+        checked = [
+            jax.tree.map_with_path(partial(_parameter, i, arg, allow_int), arg) if i in shared else arg
+            for i, arg in enumerate(args)
+        ]
+        found = averages(shared, checked, kwargs)
         of = args[argnums] if isinstance(argnums, SupportsIndex) else tuple(args[i] for i in params)
-        return (value, aux) if has_aux else value, like_parameters(of, iter(grads))
+        return (found.value, found.aux) if has_aux else found.value, like_parameters(of, iter(found.grads))
 
-    return averaged
+    return both
 
 
 @overload
@@ -217,7 +195,7 @@ def grad(
     )
     both = value_and_grad(fun, axis_name, argnums, has_aux, **options)
 
-    @functools.wraps(fun, updated=())
+    @wraps(fun, updated=())
     def gradient(*args: Any, **kwargs: Any) -> Any:
         value, grads = both(*args, **kwargs)
         return (grads, value[1]) if has_aux else grads
@@ -225,10 +203,25 @@ def grad(
     return gradient
 
 
-def _auxiliary(result: Any) -> Any:
-    if not (isinstance(result, tuple) and len(result) == 2):
+def _parameter(place: int, argument: Any, allow_int: bool, path: Any, leaf: Any) -> Any:
+    name = f"argument {place}{jax.tree_util.keystr(path)}"
+    if not (is_array(leaf) or isinstance(leaf, int | float | complex)):
         raise TypeError(
-            f"{WHERE}: has_aux is set, but the function returned no pair: a {type(result).__name__}.\n"
-            "  Cure: return the loss and what else there is, as a tuple of two; or leave has_aux out."
+            f"{WHERE}: {name} is of type {type(leaf).__name__}; only arrays have a gradient.\n  Cure: "
+            + _cure(argument, "differentiate the model's arrays and pass the rest in another argument.")
         )
-    return result[1]
+    if not (allow_int or is_inexact(leaf)):
+        raise TypeError(
+            f"{WHERE}: {name} is {jax.typeof(leaf).dtype.name}, which has no gradient.\n  Cure: "
+            + _cure(argument, "pass it in an argument that is not differentiated, or set allow_int=True.")
+        )
+    return leaf if is_array(leaf) else jnp.asarray(leaf)
+
+
+def _cure(argument: Any, other: str) -> str:
+    """Names the function for the library of a model, which knows the model's parameters; else returns `other`."""
+    for kind in type(argument).__mro__:
+        for library, ours in {"flax.nnx": "nnx", "equinox": "equinox"}.items():
+            if f"{kind.__module__}.".startswith(f"{library}."):
+                return f"call jaxcomm.{ours}.value_and_grad or jaxcomm.{ours}.grad, which differentiate this model."
+    return other

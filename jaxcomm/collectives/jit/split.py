@@ -119,9 +119,14 @@ def like_parameters(params: Any, grads: Iterator[Any]) -> Any:
     def gradient(leaf: Any) -> Any:
         if not is_inexact(leaf):
             return np.zeros(np.shape(leaf), jax.dtypes.float0)
-        return _of_type(next(grads), jax.typeof(leaf).sharding)
+        return like_parameter(next(grads), leaf)
 
     return jax.tree.map(gradient, params)
+
+
+def like_parameter(gradient: Any, parameter: Any) -> Any:
+    """The gradient, sharded like its parameter as far as axes are explicit."""
+    return _of_type(gradient, jax.typeof(parameter).sharding)
 
 
 def leaf_specs(name: str, specs: Any, tree: Any, each: str) -> list[P]:
