@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import hashlib
 import signal
+import sys
 import threading
 import time
 from collections.abc import Iterator, Sequence
@@ -21,7 +22,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from jaxcomm import jax_compat
-from jaxcomm.distributed import calls
+from jaxcomm.distributed import calls, store
 from jaxcomm.distributed.connect import members
 from jaxcomm.errors import JaxcommError
 from jaxcomm.log import say
@@ -33,7 +34,7 @@ _CHUNK_BYTES: Final = 8 << 20  # bytes of one broadcast: large, so that round tr
 _FIRST_NUMBER: Final = 1 << 40  # larger than the numbers that other users of `calls.run` pass
 _PROGRESS_S: Final = 5.0  # time between two log lines of a long transfer
 PREEMPTED: Final = 128 + signal.SIGTERM  # exit status of a preempted process; supervisors start the process again
-_calls: tuple[tuple[int, int], int] = ((0, 0), 0)  # generation and number of the latest barrier, and calls since then
+_calls: tuple[tuple[str, int], int] = (("", -1), 0)  # generation and number of the latest barrier, and calls since then
 _sigterm: list[int] = []  # one entry for each SIGTERM that has arrived
 
 
@@ -54,6 +55,9 @@ def catch_up(progress: int, state: _State) -> tuple[int, _State]:
     Schedulers send SIGTERM some time before they end a process. If SIGTERM has arrived, and the program has no handler
     of its own for it, this function ends the process with exit status 143. The process then has run no step of the
     `live_devices` block, so the other processes continue without the process and lose no step.
+
+    If another process has finished, and no live process has any progress, this function ends the process with exit
+    status 0, so a finished training does not begin anew.
 
     Args:
       progress: a number that grows in the training, at least 0, such as the step. A process that has just started
@@ -88,6 +92,10 @@ def catch_up(progress: int, state: _State) -> tuple[int, _State]:
     found = _exchange(_Process(progress, int.from_bytes(digest)), number)
     source = max(found, key=lambda process: found[process].progress)
     furthest = found[source].progress
+    if not furthest and store.find_ended():
+        here = jax.process_index()
+        print(f"jaxcomm: process {here} was started again when the others had finished; it ends.", file=sys.stderr)
+        members.leave(0)
     behind = [process for process, each in found.items() if each.progress < furthest]
     if not behind:
         return progress, state
@@ -111,7 +119,8 @@ def catch_up(progress: int, state: _State) -> tuple[int, _State]:
 def _next_number() -> int:
     """Returns the number of this call of `catch_up`, which is the same in all members, even after a failed call."""
     global _calls
-    now = (members.connected().generation, members.barriers())
+    members.connected()
+    now = (store.generation(), members.barriers())
     _calls = (now, _calls[1] + 1 if _calls[0] == now else 0)
     return _FIRST_NUMBER + (((members.barriers() << 8) + _calls[1]) << 20)
 

@@ -85,7 +85,7 @@ def init(
     active_plan.start()
     rejoins = connects and members.join(named, *active_plan.network(hashes)) is None
     if rejoins:
-        say("this process was started again, and rejoins the job in its next live_devices.")
+        say("this process is not connected yet, and joins the job in its next live_devices.")
     elif not connects and (used := sys.modules.get("jaxcomm.distributed.connect.members")):  # from an earlier job
         used.leave_last_job()
     if deadline is not None:

@@ -7,7 +7,7 @@ from typing import Any, Final, NamedTuple
 
 import jax
 
-from jaxcomm import statistics
+from jaxcomm import ffi, jax_compat, statistics
 from jaxcomm.auto_plan import links
 from jaxcomm.auto_plan.auto_plan import AutoPlan
 from jaxcomm.distributed import store
@@ -71,7 +71,12 @@ def begin(mesh: jax.sharding.Mesh | None) -> None:
     if mesh is None:
         members_now = members.connected().incarnations
         devices = [device for device in devices if device.process_index in members_now]
-    _begin(devices)
+    try:
+        _begin(devices)
+    except JaxcommError as error:
+        if not (jax_compat.is_recoverable() and ffi.gone()):
+            raise
+        say(f"plan='auto': sums run without a plan until the next live_devices: {error}")
 
 
 def _begin(devices: list[jax.Device]) -> None:

@@ -23,6 +23,7 @@ _T = TypeVar("_T")
 _TIMEOUT_S = 300.0  # time in which another process must publish a value
 _LOOK_S = 0.5  # time between two checks whether a wait must end
 _ENDED = "jaxcomm/ended"
+_GENERATIONS = "jaxcomm/generations"
 _AT_ONCE_S = 0.05  # time to wait for a value that was published before
 _no_more_waits = threading.Event()
 # The store's client at the last call of `begin`, and the arguments `name` and `watch` of that call.
@@ -137,6 +138,7 @@ def begin(name: str, watch: Callable[[], None]) -> None:
       watch: called about twice a second during waits; raises an error if waiting is in vain.
     """
     global _generation
+    client().key_value_set(f"{_GENERATIONS}/{name}", "", allow_overwrite=True)
     _generation = client(), name, watch
 
 
@@ -154,9 +156,12 @@ def find_ended() -> bool:
     return True
 
 
-def remove_generation(name: str) -> None:
-    """Deletes all values of a generation. The generation must not be the first one, whose keys have no name."""
-    client().key_value_delete(f"jaxcomm/{name}")
+def remove_earlier() -> None:
+    """Deletes all values of other generations than the present one, except the first one, whose keys have no name."""
+    for key, _ in client().key_value_dir_get(_GENERATIONS):
+        if (name := key.rpartition("/")[2]) != generation():
+            client().key_value_delete(f"jaxcomm/{name}")
+            client().key_value_delete(key)
 
 
 def client() -> Any:

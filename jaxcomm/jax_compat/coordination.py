@@ -24,11 +24,13 @@ def serve(address: str, processes: int, heartbeat_timeout_s: int) -> Any:
     )
 
 
-def report_end(address: str, process: int) -> None:
+def report_end(address: str, process: int, key: str, value: str) -> None:
     """Reports to the service that a process has ended. Without a report, the service waits for missing heartbeats.
 
-    To report the end, a client registers as a new start of the process, and leaves.
+    To report the end, a client registers as a new start of the process, sets a value in the key-value store, and
+    leaves. JAX ends the calling process if the process was started again meanwhile.
     """
     client = _jax.get_distributed_runtime_client(address, process, init_timeout=10, heartbeat_timeout=HEARTBEAT_S)
     client.connect()
+    client.key_value_set(key, value, allow_overwrite=True)
     client.shutdown()

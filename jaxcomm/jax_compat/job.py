@@ -11,7 +11,7 @@ from jax._src import distributed
 from jax.experimental import multihost_utils
 
 _T = TypeVar("_T")
-_ATTEMPTS: Final = 3
+_ATTEMPTS: Final = 5
 _own: tuple[Any, int] | None = None  # the client, and the incarnation of this process
 
 
@@ -19,6 +19,12 @@ def spans_processes() -> bool:
     """Whether `jax.distributed` has been initialized for several processes."""
     several: bool = distributed.global_state.client is not None and distributed.global_state.num_processes > 1
     return several
+
+
+def is_recoverable() -> bool:
+    """Whether JAX's fault tolerance is on: processes may end and be started again while the others go on."""
+    is_on: bool = jax.config.jax_enable_recoverability  # type: ignore[attr-defined]  # known at run time only
+    return is_on
 
 
 def key_value_store() -> Any:
@@ -69,7 +75,7 @@ def follow_live_devices(enter: Callable[[], _T], leave: Callable[[_T, dict[int, 
     Args:
       enter: its result is passed to `leave`.
       leave: takes the result of `enter` and the incarnation of each live process. Returns whether the live processes
-        are connected; if not, they pass the barrier again, at most `_ATTEMPTS` times in all.
+        are connected; if not, they pass the barrier again, at most `_ATTEMPTS` times with the same live processes.
     """
     barrier = multihost_utils._live_devices
 
@@ -79,12 +85,15 @@ def follow_live_devices(enter: Callable[[], _T], leave: Callable[[_T, dict[int, 
             return barrier(client, devices)
         if isinstance(leaving := sys.exception(), SystemExit):
             raise leaving  # the other processes must not wait for this one
-        for _ in range(_ATTEMPTS):
+        attempts = 0
+        before: dict[int, int] = {}
+        while True:
             entered = enter()
             live = barrier(client, devices)
-            if leave(entered, {device.process_index: incarnation for device, incarnation in live.items()}):
-                break
-        return live
+            now = {device.process_index: incarnation for device, incarnation in live.items()}
+            attempts, before = attempts + 1 if now == before else 1, now
+            if leave(entered, now) or attempts == _ATTEMPTS:
+                return live
 
     multihost_utils._live_devices = live_devices
 

@@ -36,6 +36,10 @@ class Store:
                 raise jax.errors.JaxRuntimeError(f"NOT_FOUND: {key}")
             return self.values[key]
 
+    def key_value_dir_get(self, key: str) -> list[tuple[str, str]]:
+        with self._changed:
+            return [(name, value) for name, value in self.values.items() if name.startswith(f"{key}/")]
+
     def key_value_delete(self, key: str) -> None:
         with self._changed:
             for each in [each for each in self.values if each == key or each.startswith(f"{key}/")]:

@@ -35,7 +35,7 @@ def agree(
 
     def one(process: int) -> str:
         try:
-            return generations.agree(process, live, connected.get(process, {}), entries[process], timeout_s=1.0)
+            return generations.agree(process, live, connected.get(process, {}), entries[process]).name
         except JaxcommError as error:
             return str(error)
 
@@ -81,33 +81,38 @@ def test_a_process_that_could_not_connect_makes_all_try_again(monkeypatch: pytes
     assert len({*found}) == len({*anew}) == 1 and found != anew, "each attempt has keys of its own"
 
 
-def test_an_earlier_start_in_the_barrier_is_an_error_of_all(monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("has_ended", [False, True])
+def test_an_absent_process_is_an_error_of_all(monkeypatch: pytest.MonkeyPatch, has_ended: bool) -> None:
     entries = {process: enter(monkeypatch, process, each - (process == 3), "a") for process, each in LIVE.items()}
-    found = agree(entries, dict.fromkeys(LIVE, LIVE))
-    assert (
-        found
-        == ["processes 3 were started again and have not arrived.\n  Cure: go on. The next live_devices tries again."]
-        * 3
-    )
+    if has_ended:
+        entries[3] = enter(monkeypatch, 3, LIVE[3], "a")
+        generations.publish_end(3)
+    text = "processes 3 have ended or were started again.\n  Cure: go on. The next live_devices tries again."
+    assert agree(entries, dict.fromkeys(LIVE, LIVE)) == [text] * 3
 
 
-def test_a_first_process_that_does_not_answer_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
-    entries = {process: enter(monkeypatch, process, each, "a") for process, each in LIVE.items()}
-    del entries[0]
-    found = agree(entries, {})
-    assert (
-        found
-        == [
-            "process 0 has not named the generation of the live processes in 1 s.\n"
-            "  Cure: go on. The next live_devices tries again."
-        ]
-        * 2
-    )
+def test_a_late_process_takes_the_name_of_the_others(monkeypatch: pytest.MonkeyPatch) -> None:
+    entries = {process: enter(monkeypatch, process, each, None) for process, each in LIVE.items()}
+    late = {1: entries.pop(1)}
+    first = agree(entries, {})
+    enter(monkeypatch, 0, LIVE[0], None)  # the next barrier
+    assert agree(late, {}) == first[:1]
 
 
-def test_a_verdict_of_an_earlier_barrier_is_not_taken(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_name_of_an_earlier_barrier_is_not_taken(monkeypatch: pytest.MonkeyPatch) -> None:
     entries = {process: enter(monkeypatch, process, each, None) for process, each in LIVE.items()}
     first = agree(entries, {})
-    later = {process: enter(monkeypatch, process, each, first[0]) for process, each in LIVE.items()}
-    del later[0]
-    assert all("has not named" in each for each in agree(later, {}))
+    later = {process: enter(monkeypatch, process, each, None) for process, each in LIVE.items()}
+    assert len({*first, *agree(later, {})}) == 2
+
+
+def test_members_that_do_not_connect_are_named_while_others_wait(monkeypatch: pytest.MonkeyPatch) -> None:
+    entries = {process: enter(monkeypatch, process, each, None) for process, each in LIVE.items()}
+    nonces = [each.nonce for each in entries.values()]
+    generations.require_current(LIVE, nonces)
+    enter(monkeypatch, 3, LIVE[3], None)
+    with pytest.raises(JaxcommError, match="processes 3 could not be connected, and try again"):
+        generations.require_current(LIVE, nonces)
+    generations.publish_end(3)
+    with pytest.raises(JaxcommError, match="processes 3 have ended or were started again"):
+        generations.require_current(LIVE, nonces)

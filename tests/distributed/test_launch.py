@@ -11,12 +11,15 @@ import signal
 import subprocess
 import sys
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
+from jaxlib import _jax
 
 from jaxcomm.cli import main
 from jaxcomm.distributed.launch import commands as launch
+from jaxcomm.distributed.launch.coordinator import Coordinator
 from jaxcomm.errors import JaxcommError
 from tests.cli import documents
 
@@ -358,3 +361,19 @@ def test_a_script_is_run_by_this_python(tmp_path: Path) -> None:
     assert launch.command(["a.b", "-x"], is_module=True) == [sys.executable, "-m", "a.b", "-x"]
     with pytest.raises(JaxcommError, match="there is no program"):
         launch.command(["a.b"])
+
+
+def test_an_end_before_all_have_registered_leaves_the_service_alive() -> None:
+    address = launch.local_coordinator()
+    with Coordinator(address, 2) as service, ThreadPoolExecutor(2) as pool:
+        assert service.report_end(1)  # it has not registered, so the report waits for process 0, and is given up
+        clients = [
+            _jax.get_distributed_runtime_client(address, process, init_timeout=20, shutdown_on_destruction=False)
+            for process in range(2)
+        ]
+        for connected in [pool.submit(client.connect) for client in clients]:
+            connected.result()
+        assert service.report_end(1)
+        assert [*clients[0].get_live_nodes([0, 1])] == [0]
+        assert dict(clients[0].key_value_dir_get("jaxcomm/entered")).keys() == {"jaxcomm/entered/1"}
+        clients.clear()  # before the service ends: JAX ends processes whose service has ended

@@ -14,7 +14,6 @@ import jax
 import pytest
 
 from jaxcomm import ffi, jax_compat
-from jaxcomm.distributed import store as job_store
 from jaxcomm.distributed.connect import members, membership, records, secret, stages, udp_paths
 from jaxcomm.distributed.connect.connecting import connect_as
 from jaxcomm.distributed.connect.job_core import StepsRunning
@@ -528,16 +527,6 @@ def test_a_generation_lasts_until_a_member_is_lost(monkeypatch: pytest.MonkeyPat
 
 
 @pytest.mark.usefixtures("alone")
-def test_a_process_started_after_the_end_of_the_training_ends(capsys: pytest.CaptureFixture[str]) -> None:
-    job_store.publish_ended()
-    assert members.join(new_core=Core) is None
-    with pytest.raises(SystemExit) as ended:
-        members.advance(members.enter(0), {0: 70}, new_core=Core)
-    assert ended.value.code == 0
-    assert "process 0 was started again when the others had finished; it ends." in capsys.readouterr().err
-
-
-@pytest.mark.usefixtures("alone")
 def test_live_processes_that_cannot_connect_try_again(monkeypatch: pytest.MonkeyPatch, caplog: Any) -> None:
     assert members.join(new_core=Core) is None
 
@@ -593,6 +582,10 @@ def test_a_failure_is_reported_again(monkeypatch: pytest.MonkeyPatch, store: Sto
     for _ in range(2):
         with pytest.raises(JaxcommError, match="process 1 has not arrived in time"):
             members.connected(new_core=Core)
+    monkeypatch.setattr(jax_compat, "is_recoverable", lambda: True)
+    assert members.join(new_core=Core) is None, "live_devices tries again"
+    with pytest.raises(JaxcommError, match="process 1 has not arrived in time"):
+        members.connected(new_core=Core)
 
 
 def test_another_version_of_the_protocol_is_named_by_all(cores: list[Core], store: Store) -> None:

@@ -56,6 +56,15 @@ def test_key_value_store() -> None:
         jax_compat.key_value_store()
 
 
+def test_is_recoverable() -> None:
+    assert jax_compat.is_recoverable() is False
+    jax.config.update("jax_enable_recoverability", True)
+    try:
+        assert jax_compat.is_recoverable() is True
+    finally:
+        jax.config.update("jax_enable_recoverability", False)
+
+
 def test_coordinator_address() -> None:
     with pytest.raises(LookupError, match=r"jax\.distributed has not been initialized"):
         jax_compat.coordinator_address()

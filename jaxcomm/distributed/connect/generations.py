@@ -1,13 +1,16 @@
 """Agreement on the generations of a job. A generation is a set of processes, each with the number of its start.
 
 JAX calls the number of a start an incarnation. `live_devices` is a barrier of the live processes, and returns their
-incarnations, the same in all of them. After each barrier, the live process with the lowest number compares these
-incarnations with the generation in which the processes are connected. If a process has ended or was started again, the
-comparing process names the next generation. All live processes are inside `live_devices` then, so they can connect.
+incarnations, the same in all of them. Each process publishes an entry before it enters the barrier. After the barrier,
+each process compares the entries with the incarnations. If a process has ended or was started again, the processes
+begin the next generation. All live processes are inside `live_devices` then, so they can connect. A generation's name
+follows from the entries, so no process waits for another one here.
 
 JAX's barrier identifies a process only by its number, so an earlier start of a process may have entered the barrier in
-place of the present start. To detect this, each process publishes its incarnation and a nonce before it enters. The
-name of a generation is published with the nonces of all members, and a process accepts only a name with its own nonce.
+place of the present start. To detect this, an entry contains the incarnation of its process.
+
+A process may read the entries late, when another process has entered the next barrier already. So each process
+publishes the name with the entries' nonces before it goes on, and a late process accepts a name with its own nonce.
 """
 
 from __future__ import annotations
@@ -15,7 +18,6 @@ from __future__ import annotations
 import hashlib
 import json
 import secrets
-import time
 from collections.abc import Mapping, Sequence
 from typing import Final, NamedTuple
 
@@ -28,23 +30,35 @@ from jaxcomm.errors import JaxcommError
 Incarnations = Mapping[int, int]  # by process
 
 _ENTERED: Final = "jaxcomm/entered"
-_POLL_S: Final = 0.001
-_LOOK_S: Final = 0.5
-_NEXT: Final = "The next live_devices tries again."
+_NAMED: Final = "jaxcomm/named"
 
 
 class BarrierEntry(NamedTuple):
     """A process's entry into the barrier.
 
     Attributes:
-      incarnation: the number of the process's start.
+      incarnation: the number of the process's start; 0 if the process has ended.
       nonce: a random text, different for each entry.
       generation: the generation in which the process is connected; None if it is not connected.
     """
 
-    incarnation: int
-    nonce: str
-    generation: str | None
+    incarnation: int = 0
+    nonce: str = ""
+    generation: str | None = None
+
+
+class AgreedGeneration(NamedTuple):
+    """The generation that begins or goes on after a barrier.
+
+    Attributes:
+      name: the generation's name.
+      nonces: the nonce of each live process's entry, by process in ascending order.
+      absent: the live processes that were not in the barrier.
+    """
+
+    name: str
+    nonces: list[str]
+    absent: list[int]
 
 
 def enter(process: int, generation: str | None) -> BarrierEntry:
@@ -54,80 +68,90 @@ def enter(process: int, generation: str | None) -> BarrierEntry:
     return entry
 
 
-def agree(process: int, live: Incarnations, connected: Incarnations, entry: BarrierEntry, timeout_s: float) -> str:
-    """Returns the name of the live processes' generation. All live processes call this after the barrier.
+def publish_end(process: int) -> None:
+    """Publishes that a start of a process has ended which may have been in the barrier in place of a newer start."""
+    key, value = entry_of_ended(process)
+    store.client().key_value_set(key, value, allow_overwrite=True)
+
+
+def entry_of_ended(process: int) -> tuple[str, str]:
+    """The key and the value by which the other processes notice that a process has ended while they connect."""
+    return f"{_ENTERED}/{process}", json.dumps(BarrierEntry())
+
+
+def agree(process: int, live: Incarnations, connected: Incarnations, entry: BarrierEntry) -> AgreedGeneration:
+    """Returns the live processes' generation. All live processes call this after the barrier.
 
     Args:
       process: the number of this process.
       live: the result of the barrier.
       connected: the members of this process's generation; empty if the process is not connected.
       entry: this process's entry into the barrier.
-      timeout_s: seconds in which the first live process must publish the name.
 
     Returns:
-      `entry.generation` if all live processes are connected in that generation and no other process is a member of it.
-      Otherwise the name of a new generation.
+      The generation `entry.generation` if all live processes are connected in it and no other process is a member of
+      it. Otherwise a new generation.
 
     Raises:
-      JaxcommError: an earlier start of a live process was in the barrier, or the first live process published no name.
+      JaxcommError: a live process was not in the barrier: an earlier start of it was there, or it has ended since.
     """
-    first = min(live)
-    key = f"jaxcomm/generation of {_digest(sorted(live.items()))}"
-    if process == first:
-        entered = _entries(live)
-        restarted = _restarted_in(entered, live)
-        names = {each.generation for each in entered.values()}
-        keeps = names == {entry.generation} and entry.generation is not None and {**connected} == {**live}
+    entered = _entries(live)  # before the names: a process that enters the next barrier has published its name
+    agreed = next((each for each in _names() if entry.nonce in each.nonces), None)
+    if agreed is None:
+        generations = {each.generation for each in entered.values()}
+        keeps = generations == {entry.generation} and entry.generation is not None and {**connected} == {**live}
         nonces = [each.nonce for each in entered.values()]
-        name = entry.generation if keeps else _digest([sorted(live.items()), nonces])
-        store.client().key_value_set(key, json.dumps([nonces, name, restarted]), allow_overwrite=True)
-    deadline, look = time.monotonic() + timeout_s, time.monotonic() + _LOOK_S
-    while time.monotonic() < deadline:
-        nonces, name, restarted = json.loads(_find(key) or "[[], null, []]")
-        if entry.nonce in nonces:
-            if restarted:
-                raise _restarted(restarted)
-            agreed: str = name
-            return agreed
-        if time.monotonic() > look:
-            require_current(live)
-            look = time.monotonic() + _LOOK_S
-        time.sleep(_POLL_S)
-    raise JaxcommError(
-        f"process {first} has not named the generation of the live processes in {timeout_s:.3g} s.\n"
-        f"  Cure: go on. {_NEXT}"
-    )
+        name = entry.generation if keeps and entry.generation is not None else _digest([sorted(live.items()), nonces])
+        agreed = AgreedGeneration(name, nonces, _absent(entered, live))
+    store.client().key_value_set(f"{_NAMED}/{process}", json.dumps(agreed), allow_overwrite=True)
+    _require_present(agreed.absent)
+    return agreed
 
 
-def require_current(live: Incarnations) -> None:
-    """Raises JaxcommError if a live process was started again since it left the barrier."""
-    if restarted := _restarted_in(_entries(live), live):
-        raise _restarted(restarted)
+def require_current(live: Incarnations, nonces: Sequence[str]) -> None:
+    """Raises JaxcommError if a live process has ended, was started again or has entered another barrier.
+
+    Args:
+      live: the result of the barrier.
+      nonces: the nonces of `AgreedGeneration`.
+    """
+    entered = _entries(live)
+    _require_present(_absent(entered, live))
+    if later := [each for each, nonce in zip(entered, nonces, strict=True) if entered[each].nonce != nonce]:
+        raise JaxcommError(
+            f"processes {', '.join(map(str, later))} could not be connected, and try again.\n"
+            "  Cure: go on. The next live_devices tries again."
+        )
 
 
-def _restarted_in(entered: Mapping[int, BarrierEntry], live: Incarnations) -> list[int]:
+def _absent(entered: Mapping[int, BarrierEntry], live: Incarnations) -> list[int]:
     return sorted(process for process, incarnation in live.items() if entered[process].incarnation != incarnation)
 
 
-def _restarted(processes: Sequence[int]) -> JaxcommError:
-    return JaxcommError(
-        f"processes {', '.join(map(str, processes))} were started again and have not arrived.\n  Cure: go on. {_NEXT}"
-    )
+def _require_present(absent: Sequence[int]) -> None:
+    if absent:
+        raise JaxcommError(
+            f"processes {', '.join(map(str, absent))} have ended or were started again.\n"
+            "  Cure: go on. The next live_devices tries again."
+        )
 
 
 def _entries(live: Incarnations) -> dict[int, BarrierEntry]:
-    return {process: BarrierEntry(*json.loads(_find(f"{_ENTERED}/{process}") or "[0, null, null]")) for process in live}
+    found = _find_all(_ENTERED)
+    return {process: BarrierEntry(*json.loads(found.get(process, "[]"))) for process in sorted(live)}
 
 
-def _find(key: str) -> str | None:
-    """The value of a key that is the same in all generations; None if the key has no value."""
+def _names() -> list[AgreedGeneration]:
+    return [AgreedGeneration(*json.loads(text)) for text in _find_all(_NAMED).values()]
+
+
+def _find_all(key: str) -> dict[int, str]:
+    """The values that processes have published, by process, under a key that is the same in all generations."""
     try:
-        value: str = store.client().key_value_try_get(key)
+        found = store.client().key_value_dir_get(key)
     except jax.errors.JaxRuntimeError as error:
-        if "NOT_FOUND" not in str(error):
-            raise JaxcommError(f"the job's key-value store failed: {str(error).splitlines()[0]}") from error
-        return None
-    return value
+        raise JaxcommError(f"the job's key-value store failed: {str(error).splitlines()[0]}") from error
+    return {int(name.rpartition("/")[2]): text for name, text in found}
 
 
 def _digest(content: object) -> str:

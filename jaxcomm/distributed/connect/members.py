@@ -21,7 +21,7 @@ from jaxcomm import ffi, jax_compat, statistics
 from jaxcomm.distributed import forks, store
 from jaxcomm.distributed.connect import generations, settings, stages
 from jaxcomm.distributed.connect.connecting import connect_as
-from jaxcomm.distributed.connect.generations import BarrierEntry, Incarnations
+from jaxcomm.distributed.connect.generations import AgreedGeneration, BarrierEntry, Incarnations
 from jaxcomm.distributed.connect.job_core import JobCore, StepsRunning
 from jaxcomm.distributed.connect.membership import Membership, MessageCore
 from jaxcomm.distributed.connect.settings import NamedRail, Settings
@@ -83,6 +83,9 @@ def connected(
     """
     membership = join(named, planned, planned_transport, new_core=new_core)
     if membership is None:
+        assert _connected is not None
+        if isinstance(_connected.outcome, Exception):
+            raise _connected.outcome
         raise JaxcommError(
             f"process {jax.process_index()} was started again in a job that goes on; it rejoins in live_devices.\n"
             "  Cure: run collectives inside `with live_devices(jax.devices()) as devices:`, as the other processes do; "
@@ -98,17 +101,21 @@ def join(
     *,
     new_core: Callable[[], MessageCore] = JobCore,
 ) -> Membership | None:
-    """Does the same as `connected`, but returns None if this process was started again and has not rejoined yet."""
+    """Does the same as `connected`, but returns None if this process can still join the job in `live_devices`.
+
+    That is so if this process was started again and has not rejoined yet, or if the processes of a job with JAX's fault
+    tolerance could not be connected.
+    """
     with _lock:
         client = store.client()
         if _connected is None or _connected.client is not client or _connected.outcome is None:
             _connect_first(client, tuple(named), planned, planned_transport, new_core)
         assert _connected is not None
         _, (chosen, followed), outcome, _ = _connected
+    if outcome is None or _tries_again(outcome):
+        return None
     if isinstance(outcome, Exception):
         raise outcome
-    if outcome is None:
-        return None
     if named and tuple(named) != chosen.rails:
         raise JaxcommError(
             f"this process is already connected over {_words(chosen.rails) or 'detected rails'}; "
@@ -158,11 +165,18 @@ def _connect_first(
     except Exception as error:
         stages.publish_failure(process, error)
         outcome = error
+        if _tries_again(outcome):
+            say(f"the processes could not be connected, and try again in live_devices: {error}")
     members = outcome.incarnations if isinstance(outcome, Membership) else {}
     _connected = _Connected(client, wanted, outcome, members)
     if isinstance(outcome, Membership):
         _host_names.clear()
         _host_names.update(outcome.host_names)
+
+
+def _tries_again(outcome: Membership | Exception) -> bool:
+    """Whether connecting has failed and `live_devices` tries it again. Invalid settings are not tried again."""
+    return isinstance(outcome, Exception) and _core is not None and jax_compat.is_recoverable()
 
 
 def _was_started_before(process: int) -> bool:
@@ -174,8 +188,7 @@ def before_client() -> None:
     """Prepares this process for JAX's CPU client, which JAX has not made yet."""
     follow_live_devices()
     jax_compat.own_incarnation()
-    if _was_started_before(0):
-        jax_compat.forget_devices()
+    jax_compat.forget_devices()
 
 
 def on_change(after: Callable[[Membership], None], before: Callable[[], None] | None = None) -> None:
@@ -221,22 +234,22 @@ def advance(entry: BarrierEntry, live: Incarnations, *, new_core: Callable[[], M
     global _connected, _barriers
     process, began = jax.process_index(), time.monotonic()
     if live.get(process) != entry.incarnation:
-        # A newer start has replaced this process. The next barrier must count the newer start, not this process.
-        print(f"jaxcomm: process {process} was started again elsewhere; this start of it ends.", file=sys.stderr)
+        # A newer start has replaced this process. The next barrier must count the newer start, not this process. The
+        # other processes must not wait for the newer start until the next barrier.
+        generations.publish_end(process)
+        why = "was started again elsewhere" if process in live else "counts as dead, as its heartbeats were missing"
+        print(f"jaxcomm: process {process} {why}; this start of it ends.", file=sys.stderr)
         sys.stderr.flush()
         os._exit(1)
     last, client = _last(), store.client()
-    if last is not None and last.outcome is None and len(live) == 1 and store.find_ended():
-        print(f"jaxcomm: process {process} was started again when the others had finished; it ends.", file=sys.stderr)
-        leave(0)
     wanted = last.wanted if last is not None else _Wanted(settings.from_environment())
     before = last.members if last is not None else {}
     now = before
     timeout_s = min(wanted.settings.timeout_s, _ANEW_S)
     outcome: Membership | Exception
     try:
-        name = generations.agree(process, live, before if entry.generation is not None else {}, entry, timeout_s)
-        if name == entry.generation:
+        agreed = generations.agree(process, live, before if entry.generation is not None else {}, entry)
+        if agreed.name == entry.generation:
             _barriers += 1
             return True
         for before_change, _ in _on_change:
@@ -244,7 +257,7 @@ def advance(entry: BarrierEntry, live: Incarnations, *, new_core: Callable[[], M
                 before_change()
         with _lock:
             made = new_core or functools.partial(JobCore, same_job=True)
-            outcome = _connect_anew(name, live, before, wanted, timeout_s, made)
+            outcome = _connect_anew(agreed, live, wanted, timeout_s, made)
             now = outcome.incarnations
             _trace_anew_if_moved(outcome)
             _connected = _Connected(client, wanted, outcome, now)
@@ -284,17 +297,16 @@ def _publish_end() -> None:
 
 
 def _connect_anew(
-    name: str,
+    agreed: AgreedGeneration,
     live: Incarnations,
-    members: Incarnations,
     wanted: _Wanted,
     timeout_s: float,
     new_core: Callable[[], MessageCore],
 ) -> Membership:
     global _core, _generation
     _close(for_change=True)
-    process, before = jax.process_index(), store.generation()
-    store.begin(name, functools.partial(generations.require_current, live))
+    process = jax.process_index()
+    store.begin(agreed.name, functools.partial(generations.require_current, live, agreed.nonces))
     _generation += 1
     try:
         _core, coordinator = new_core(), jax_compat.coordinator_address()
@@ -305,9 +317,8 @@ def _connect_anew(
     except Exception as error:
         stages.publish_failure(process, error)
         raise
-    remaining = [each for each, incarnation in live.items() if members.get(each) == incarnation]
-    if before and remaining and process == min(remaining):
-        store.remove_generation(before)
+    if process == min(live):
+        store.remove_earlier()
     return made
 
 

@@ -8,15 +8,16 @@ The child is this module, which other supervisors may run, too:
     python -m jaxcomm.distributed.launch.coordinator 10.0.0.1:1234 4
 
 It prints a line when the service listens. From standard input it reads the numbers of processes that have ended, one
-per line. It serves until it is killed, or with `--until-eof` until standard input is closed.
+per line, and prints a line after each report. It serves until it is killed, or with `--until-eof` until standard input
+is closed.
 """
 
 from __future__ import annotations
 
 import argparse
 import contextlib
+import ctypes
 import os
-import select
 import signal
 import subprocess
 import sys
@@ -25,7 +26,8 @@ from typing import Final, Self
 
 from jaxcomm.errors import JaxcommError
 
-_REPORT_S: Final = 2.0
+_REPORT_S: Final = 2  # time limit of a report
+_PR_SET_PDEATHSIG: Final = 1  # from linux/prctl.h
 
 
 class Coordinator:
@@ -61,8 +63,7 @@ class Coordinator:
         with contextlib.suppress(BrokenPipeError):
             self._stdin.write(f"{process}\n")
             self._stdin.flush()
-            if select.select([self._stdout], [], [], _REPORT_S)[0]:
-                self._stdout.readline()
+            self._stdout.readline()  # a report must not be late: it would end a newer start
         return self._service.poll() is None
 
     def __enter__(self) -> Self:
@@ -73,6 +74,9 @@ class Coordinator:
     ) -> None:
         self._service.kill()
         self._service.wait()
+        with contextlib.suppress(BrokenPipeError):
+            self._stdin.close()
+        self._stdout.close()
 
 
 def coordinator_command(address: str, processes: int) -> list[str]:
@@ -96,17 +100,36 @@ def _main() -> None:
     from jaxcomm.jax_compat import coordination
 
     heartbeat_s = options.heartbeat_timeout or coordination.HEARTBEAT_S
+    reporter = os.fork()  # before the service has threads
+    if not reporter:
+        ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
+        _report_ends(options.address)
+        os._exit(0)
     service = coordination.serve(options.address, options.processes, heartbeat_s)
     print(f"listening at {options.address}", flush=True)
-    for line in sys.stdin:
-        try:
-            coordination.report_end(options.address, int(line))
-            print(f"process {line.strip()} has ended", flush=True)
-        except Exception as error:  # the service notices the end later, by the process's missing heartbeats
-            print(f"jaxcomm: the end of process {line.strip()} could not be reported: {error}", file=sys.stderr)
+    os.waitpid(reporter, 0)
     if not options.until_eof:
         signal.pause()
     del service
+
+
+def _report_ends(address: str) -> None:
+    """Reports the end of each process whose number is on standard input, each in a process of its own.
+
+    JAX ends the reporting process if the process has registered again meanwhile. Before all processes of the job have
+    registered, a report waits for them; it is given up, because a process counts as live only after that.
+    """
+    from jaxcomm.distributed.connect import generations
+    from jaxcomm.jax_compat import coordination
+
+    for line in sys.stdin:
+        if not (report := os.fork()):
+            signal.alarm(_REPORT_S)
+            os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stderr.fileno())
+            coordination.report_end(address, int(line), *generations.entry_of_ended(int(line)))
+            os._exit(0)
+        os.waitpid(report, 0)
+        print(f"process {line.strip()} has ended", flush=True)
 
 
 if __name__ == "__main__":
