@@ -44,14 +44,14 @@ def put(values: np.ndarray, mesh: Mesh, spec: P) -> jax.Array:
 
 
 def main(case: str, folder: Path) -> None:
-    """Cases: "plain", "plan" (for three ranks), "auto", "moved" (to another host), "unlike" (states differ),
-    "preempted" (by SIGTERM, not killed).
+    """Cases: "plain", "plan" (for three ranks), "auto", "unlike" (states differ), "preempted" (by SIGTERM, not killed;
+    rejoins on another host).
     """
     process = int(os.environ["SLURM_PROCID"])
     lives = folder / f"lives of {process}"
     is_first_life = not lives.exists()
     lives.touch()
-    if case == "moved":
+    if case == "preempted":
         os.environ["JAXCOMM_HOST"] = "b" if process == 2 and is_first_life else "a"
     jax.distributed.initialize()
     jaxcomm.init(plan={"plan": make((0, None, SPECS["ring"]), ranks=3), "auto": "auto"}.get(case))

@@ -45,7 +45,6 @@ def ends(reports: list[dict[str, Any]]) -> list[dict[str, Any]]:
 @pytest.mark.parametrize(
     ("options", "rails"),
     [
-        pytest.param([], "", id="shm"),
         pytest.param(["--transport", "tcp"], "127.0.0.1,127.0.0.2", id="two rails"),
         pytest.param(["--transport", "udp"], "", id="udp"),
     ],
@@ -74,11 +73,7 @@ def test_plans_of_the_run_begin_anew_in_each_generation(tmp_path: Path) -> None:
     assert found[0]["outcomes"].count("begun") == 1 + len(found[0]["generations"])
 
 
-def test_a_process_rejoins_on_another_host(tmp_path: Path) -> None:
-    ends(run("moved", tmp_path))
-
-
-def test_a_preempted_process_leaves_before_a_block(tmp_path: Path) -> None:
+def test_a_preempted_process_leaves_before_a_block_and_rejoins_on_another_host(tmp_path: Path) -> None:
     reports = run("preempted", tmp_path)
     ends(reports)
     causes = {each["cause"].splitlines()[0] for each in reports if each["case"] == "failure"}
