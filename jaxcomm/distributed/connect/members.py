@@ -237,7 +237,7 @@ def advance(entry: BarrierEntry, live: Incarnations, *, new_core: Callable[[], M
         # A newer start has replaced this process. The next barrier must count the newer start, not this process. The
         # other processes must not wait for the newer start until the next barrier.
         generations.publish_end(process)
-        why = "was started again elsewhere" if process in live else "counts as dead, as its heartbeats were missing"
+        why = "was started again elsewhere" if process in live else "does not count as live any more"
         print(f"jaxcomm: process {process} {why}; this start of it ends.", file=sys.stderr)
         sys.stderr.flush()
         os._exit(1)

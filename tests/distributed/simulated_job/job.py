@@ -401,7 +401,7 @@ class Job:
             self._preempt(start)
             self.scheduler.sleep(0.0)
         elif fault.kind == "twin":
-            self._costs += 1
+            self._costs += 2  # the end of one may count for the other
             self._start_after(start.process, 0.0)
 
     def _preempt(self, start: Start) -> None:
