@@ -13,6 +13,7 @@ import base64
 import io
 import json
 import os
+import re
 import subprocess
 import sys
 import tempfile
@@ -78,12 +79,22 @@ def execute(source: Path, folder: Path, python: Path, **environment: str) -> nbf
         "IPYTHONDIR": str(folder / "ipython"),
     }
     client.execute(env=home | environment)
+    for cell in notebook.cells:
+        if "outputs" in cell:
+            cell.outputs = [output for output in cell.outputs if not _is_progress(output)]
     notebook.metadata["language_info"] = language
     for cell in notebook.cells:
         for output in cell.get("outputs", []):
             if picture := output.get("data", {}).get("image/png"):
                 output["data"]["image/png"] = _few_colours(picture)
     return notebook
+
+
+def _is_progress(output: nbformat.NotebookNode) -> bool:
+    """Whether an output has only the lines of commands that took more than two seconds, which another run may lack."""
+    if output.get("name") != "stderr":
+        return False
+    return all(re.fullmatch(r".* …|.*: \d+\.\d s", line) for line in output["text"].splitlines())
 
 
 def _empty_environment(folder: Path) -> Path:

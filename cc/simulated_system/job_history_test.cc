@@ -65,7 +65,7 @@ class JobHistoryTest : public testing::Test {
 
 TEST_F(JobHistoryTest, EveryHistoryEndsRight) {
   const bool has_seed = std::getenv("SEED") != nullptr;
-  const uint32_t first = FromEnvironment("SEED", 0), histories = has_seed ? 1 : FromEnvironment("HISTORIES", 300);
+  const uint32_t first = FromEnvironment("SEED", 0), histories = has_seed ? 1 : FromEnvironment("HISTORIES", 150);
   const auto began = std::chrono::steady_clock::now();
   for (uint32_t seed = first; seed < first + histories; ++seed) {
     const Ended ended = RunInChild(seed);

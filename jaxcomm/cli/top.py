@@ -24,9 +24,8 @@ from jaxcomm.watch.reader import Reader, Snapshot
 
 EXAMPLE = """
     jaxcomm top                        # the job that started last; q ends the view
-    jaxcomm top 12345                  # the job of the process 12345
     jaxcomm top --once                 # all jobs, once; also if the output is no terminal
-    jaxcomm top --json | jq .jobs[0].sites
+    jaxcomm top --json                 # all jobs, once, for a program
 """
 
 _QUIT: Final = (b"q", b"Q", b"")  # b"": the terminal was closed

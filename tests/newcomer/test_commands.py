@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import contextlib
 import importlib
 import json
 import shutil
+import subprocess
+import sys
 from collections.abc import Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 from pathlib import Path
@@ -93,6 +96,23 @@ site |= {"wait_s": [0.0] * made.ranks, "late": [0] * made.ranks, "arrivals": [],
 Stats([site], plans=plans, at_s=2.0).save("tried_run.json")
 """
 
+# A job that runs until its standard input is closed.
+JOB = """
+import sys
+
+import jax
+import jax.numpy as jnp
+
+import jaxcomm
+
+spec = jax.sharding.PartitionSpec("data")
+mesh = jax.sharding.Mesh(jax.devices()[:1], ("data",))
+step = jax.jit(jax.shard_map(lambda x: jaxcomm.psum(x, "data"), mesh=mesh, in_specs=spec, out_specs=spec))
+step(jnp.ones((1, 64))).block_until_ready()
+print("a step has run", flush=True)
+sys.stdin.read()
+"""
+
 # Options that make an example short, after its own. The rest of an example is run as it is printed.
 SHORTER = {
     "demo": "--steps 6 --hidden 8 --batch 1",
@@ -169,6 +189,17 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return here
 
 
+@contextlib.contextmanager
+def running_job() -> Iterator[None]:
+    """A job that `jaxcomm top` shows."""
+    words = [sys.executable, "-c", JOB]
+    with subprocess.Popen(words, cwd=ROOT, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as job:
+        assert job.stdin is not None and job.stdout is not None
+        assert job.stdout.readline() == "a step has run\n"
+        yield
+        job.stdin.close()
+
+
 @pytest.fixture(scope="module")
 def typed(folder: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, Future[str]]]:
     """The output of every example: those of a command one after the other in a folder, two commands at a time."""
@@ -176,7 +207,8 @@ def typed(folder: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[di
     def run(command: str) -> str:
         here = tmp_path_factory.mktemp("example") / "here"
         shutil.copytree(folder, here, symlinks=True)
-        return "".join(shell(short(line), here, IMPORTED) for line in examples(command))
+        with running_job() if command == "top" else contextlib.nullcontext():
+            return "".join(shell(short(line), here, IMPORTED) for line in examples(command))
 
     with ThreadPoolExecutor(2) as pool:
         yield {command: pool.submit(run, command) for command in COMMANDS}
