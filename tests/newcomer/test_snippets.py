@@ -279,18 +279,21 @@ assert jaxcomm.profile.from_stats("run.json").ranks == 8
 
 
 def for_other_tools(snippet: str) -> str:
-    return f"""
-class Writer:
-    names = set()
-
-    def add_scalar(self, name, value, step):
-        self.names |= {{name.rpartition("/")[2]}}
-
-
-writer, step = Writer(), 3
-{snippet}
-assert {{"calls", "wait_s", "transfer_s"}} <= writer.names
+    return f"""{snippet}
 assert jaxcomm.profile.from_stats("run.json").ranks == jaxcomm.profile.from_stats().ranks == 8
+"""
+
+
+def on_any_port(snippet: str) -> str:
+    return snippet.replace("9400 + jax.process_index()", "0, addr='127.0.0.1'")
+
+
+def with_a_writer(snippet: str) -> str:
+    return f"""
+{after_some_steps("")}
+{snippet}
+log(SummaryWriter("logs"), 3)
+assert {{"calls", "wait_s", "transfer_s"}} <= {{name.rpartition("/")[2] for name in jaxcomm.metrics.scalars()}}
 """
 
 
@@ -347,6 +350,11 @@ PROGRAMS: dict[str, dict[str, Callable[[str], str]]] = {
         "def training": while_it_trains,
         "stats.save": for_other_tools,
         "for site in": as_it_is,
+    },
+    f"{GUIDES}monitoring.md": {
+        "metrics.register": on_any_port,
+        "metrics.instrument": as_it_is,
+        "metrics.scalars": with_a_writer,
     },
     f"{GUIDES}unchanged_programs.md": {
         "def step": jobs.carried,

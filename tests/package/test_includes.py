@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).parents[2]
-TESTS = re.compile(r"_test\.cc$|_fuzz\.cc$|/(testing|fake|emulation|simulation|simulated)/")
+TESTS = re.compile(r"_test\.cc$|_fuzz\.cc$|/(testing|fake|emulation|simulation|simulated|simulated_system)/")
 SOURCES = {
     str(path.relative_to(ROOT)): path.read_text()
     for path in (ROOT / "cc").rglob("*")

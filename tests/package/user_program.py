@@ -81,7 +81,7 @@ def report() -> dict[str, float]:
     plans = [plan["plan"] for plan in stats.plans] + [event["text"] for event in stats.events]
     print(stats, trials, rails, plans, max(map(waits, stats), default=0.0))
     stats.save("run.json")
-    return stats.scalars()
+    return jaxcomm.metrics.scalars(stats)
 
 
 def main(plans: Mapping[str, str | None]) -> None:
