@@ -22,7 +22,7 @@ TIDIED := $(shell find cc -name '*.cc' -not -name '*_test.cc' -not -name '*_fuzz
 unexport PYTHONDONTWRITEBYTECODE
 
 .NOTPARALLEL:
-.PHONY: help setup bazel demo bench claims notebooks docs wheel test test-newest test-installed test-tpu test-all sanitize fuzz lint tidy format clean
+.PHONY: help setup bazel demo bench claims notebooks docs wheels test test-newest test-installed test-tpu test-all sanitize fuzz lint tidy format clean
 
 help:
 	@echo 'make demo       profiles, plans, trains and reports on this machine; ARGS="--out DIR" reaches `jaxcomm demo`'
@@ -35,7 +35,8 @@ help:
 	@echo 'make claims     reruns the figures that pages quote; ARGS: "hosts" (some), --quick (twelve minutes), --list'
 	@echo 'make notebooks  executes notebooks/*.md, each in an empty environment, into *.ipynb; ARGS="03" only those named 03…'
 	@echo 'make docs       the documentation, in build/docs/html'
-	@echo 'make wheel      dist/*.whl, for every Linux whose glibc is no older than this one (manylinux)'
+	@echo 'make wheels     what a release consists of, in dist: the source distribution, and wheels for x86-64 and aarch64;'
+	@echo '                installs and tries each, that for aarch64 under QEMU'
 	@echo 'make lint       ruff, mypy and clang-format; `make format` fixes what they can fix'
 	@echo 'make tidy       clang-tidy on the C++ core, with the checks of .clang-tidy'
 	@echo 'make sanitize   the C++ tests under the address, undefined-behaviour and thread sanitizers'
@@ -65,11 +66,11 @@ docs: $(CORE)
 	@$(BIN)/python -m sphinx -q -W --keep-going -b html -c docs -d build/docs/doctrees . build/docs/html
 	@echo 'build/docs/html/index.html'
 
-# Without a CUDA compiler the wheel is for CPUs only; JAXCOMM_CUDA=ON downloads one.
-wheel: .venv/.installed
-	@rm -rf build/wheel
-	@$(BIN)/python -m pip -q wheel . --no-deps --wheel-dir build/wheel
-	@PATH="$(CURDIR)/$(BIN):$$PATH" $(BIN)/auditwheel repair --wheel-dir dist build/wheel/*.whl
+wheels: bazel .venv/.installed
+	@tools/setup.sh release
+	@tools/release.sh
+	@tools/setup.sh released
+	@tools/each.sh 'make wheels' tools/try_release.sh tools/try_aarch64.sh
 
 # Three workers on two cores, because tests of processes often wait for a process.
 PYTEST := python -m pytest -n 3 --dist loadfile --no-loadscope-reorder

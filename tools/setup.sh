@@ -7,6 +7,9 @@
 #                           there use the checkout and its core
 #   tools/setup.sh installed   .venv-bare and .venv-all: a wheel of this package, installed without extras and with all
 #   tools/setup.sh notebooks   a wheel of this package in build/notebooks
+#   tools/setup.sh release  the packages of PyPI that make a release, among them zig, a compiler for any processor and glibc
+#   tools/setup.sh released build/released: virtual environments with what `tools/release.sh` made
+#   tools/setup.sh aarch64  build/aarch64: Python and JAX for aarch64, and QEMU, which runs them here
 #   tools/setup.sh cuda     NVIDIA's compiler and libraries from PyPI in .venv, for the CUDA core, and JAX's plugin, which
 #                           compiles for GPUs; no driver, no GPU
 #   tools/setup.sh tpu      libtpu from PyPI in build/tpu_plugin, which compiles for TPUs; no TPU
@@ -25,13 +28,16 @@ main() {
     newest) setup_newest ;;
     installed) setup_installed ;;
     notebooks) build_wheel build/notebooks ;;
+    release) setup_release ;;
+    released) setup_released ;;
+    aarch64) setup_aarch64 ;;
     cuda) setup_cuda ;;
     tpu) setup_tpu ;;
     bazel) debian_packages bazel-bootstrap bazel-platforms bazel-rules-java bazel-rules-proto libgtest-dev ;;
     testbed) ((EUID)) || debian_packages iproute2 nftables procps ;;
     fuzz) debian_packages clang libclang-rt-dev ;;
     tidy) install clang-tidy==19.1.0.1 ;;
-    *) fail "usage: tools/setup.sh python|newest|installed|notebooks|cuda|tpu|bazel|testbed|fuzz|tidy" ;;
+    *) fail "usage: tools/setup.sh python|newest|installed|notebooks|release|released|aarch64|cuda|tpu|bazel|testbed|fuzz|tidy" ;;
   esac
 }
 
@@ -77,6 +83,45 @@ setup_installed() {
   done
   VENV=.venv-bare install build/installed/*.whl
   VENV=.venv-all install "$(echo build/installed/*.whl)[all]"
+}
+
+setup_release() {
+  local wanted
+  debian_packages gcc-aarch64-linux-gnu
+  mapfile -t wanted < <(requirements --only release)
+  echo "Installing zig and the tools of a release into .venv (100 MB)"
+  install "${wanted[@]}"
+}
+
+setup_released() {
+  local python minor distribution
+  echo "Installing the wheel and the source distribution for two versions of Python (minutes)"
+  rm -rf build/released
+  for python in .venv/bin/python "$(find_newest_python)"; do
+    minor=$("$python" -c 'import sys; print("3.%d" % sys.version_info[1])')
+    for distribution in dist/*_"$(uname -m)".whl dist/*.tar.gz; do
+      install_released "$minor-${distribution##*.}" "$python" "$distribution"
+    done
+  done
+  install_released all .venv/bin/python "$(echo dist/*_"$(uname -m)".whl)[all]"
+}
+
+# Without pip, so that only what was asked for is there.
+install_released() {
+  quietly .venv/bin/python -m uv venv --clear --python "$2" "build/released/$1"
+  quietly .venv/bin/python -m uv pip install --python "build/released/$1/bin/python" "$3"
+}
+
+setup_aarch64() {
+  local jax
+  debian_packages debian-archive-keyring mmdebstrap qemu-user
+  jax=$(.venv/bin/python -c 'from importlib.metadata import version; print(version("jax"))')
+  echo "Setting up Python and JAX for aarch64 in build/aarch64 (200 MB)"
+  rm -rf build/aarch64
+  # Only unpacked: nothing for aarch64 runs before QEMU is asked to.
+  quietly mmdebstrap --architectures=arm64 --variant=extract --include=libstdc++6,python3-minimal bookworm build/aarch64/root
+  quietly .venv/bin/python -m uv pip install --only-binary :all: --python-platform aarch64-manylinux_2_28 \
+    --python-version 3.11 --target build/aarch64/packages "jax==$jax" dist/*_aarch64.whl
 }
 
 setup_cuda() {

@@ -12,6 +12,7 @@ import importlib.metadata
 import importlib.util
 import inspect
 import os
+import platform
 import pydoc
 import subprocess
 import sys
@@ -24,6 +25,7 @@ import numpy as np
 from jax.sharding import PartitionSpec as P
 
 import jaxcomm
+from jaxcomm import ffi
 
 RANKS = 6  # a schedule for six ranks needs a template, which OR-Tools finds
 OF_EXTRAS = ("absl", "flax", "google", "matplotlib", "optax", "ortools", "pandas", "sklearn")
@@ -40,6 +42,12 @@ def look() -> None:
     assert all(hasattr(jaxcomm, name) for name in jaxcomm.__all__)
     done = subprocess.run([sys.executable, "-m", "pydoc", "jaxcomm"], capture_output=True, text=True, timeout=300)
     assert done.returncode == 0 and "psum" in done.stdout, done.stdout + done.stderr
+
+
+def look_at_the_core() -> None:
+    """Checks that the core finds the processor's vector instructions: some compilers' libraries say there are none."""
+    has_vectors = platform.machine() == "aarch64" or " avx2 " in Path("/proc/cpuinfo").read_text()
+    assert (ffi.kernel_isa() != "plain") == has_vectors, ffi.kernel_isa()
 
 
 def plan(folder: Path) -> None:
@@ -98,6 +106,7 @@ def main(kind: str, folder: Path) -> None:
     found = [name for name in OF_EXTRAS if importlib.util.find_spec(name)]
     assert found == ([] if bare else [*OF_EXTRAS]), found
     look()
+    look_at_the_core()
     if not bare:
         plan(folder)
     train(folder)

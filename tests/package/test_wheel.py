@@ -33,6 +33,8 @@ def test_metadata(tmp_path: Path) -> None:
     assert "jaxcomm = jaxcomm.cli:main" in (folder / "entry_points.txt").read_text().replace("=", " = ").replace(
         "  ", " "
     )
+    assert f"\nversion: {jaxcomm.__version__}\n" in (ROOT / "CITATION.cff").read_text()
+    assert f"\n## {jaxcomm.__version__}, " in (ROOT / "CHANGELOG.md").read_text()
     assert "Version 2.0, January 2004" in (ROOT / "LICENSE").read_text()
 
 
