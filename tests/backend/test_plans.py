@@ -84,11 +84,12 @@ def test_a_given_plan_is_followed_and_named_where_it_does_not_fit(
 
 @pytest.mark.slow
 def test_the_run_makes_a_plan_for_a_late_process_and_sums_stay_exact() -> None:
-    reports, errors = launched("--plan", "auto", "-m", "tests.backend.auto_plan")
-    assert [reports[process]["wrong"] for process in range(4)] == [0] * 4
-    event = reports[0]["events"][-1]
-    if event["outcome"] == "no plan":  # the links were measured beside other work
-        pytest.skip("no plan is better on this machine now")
+    for _ in range(3):  # beside other work, the links may be measured so wrong that no plan seems better
+        reports, errors = launched("--plan", "auto", "-m", "tests.backend.auto_plan")
+        assert [reports[process]["wrong"] for process in range(4)] == [0] * 4
+        event = reports[0]["events"][-1]
+        if event["outcome"] != "no plan":
+            break
     assert event["outcome"] in ("followed", "taken back"), errors  # on this machine it need not gain
     assert event["late"] == [3]
     assert event["before_s"] > 0 and event["after_s"] > 0

@@ -20,7 +20,7 @@ Capture = pytest.CaptureFixture[str]
 
 @pytest.fixture
 def running(monkeypatch: pytest.MonkeyPatch) -> list[list]:
-    """What the readings find, one after the other; the last one remains."""
+    """Returns the given findings of the readings, one after the other; the last one remains."""
     readings = [NOW]
     monkeypatch.setattr(top.Reader, "read", lambda self: readings.pop(0) if len(readings) > 1 else readings[0])
     return readings

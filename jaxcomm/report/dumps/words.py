@@ -62,7 +62,7 @@ def _arrived(arrived_s: float | None, is_missing: bool) -> str:
 
 
 def _dump(dump: Dump) -> str:
-    """What a process knew when it wrote its dump."""
+    """The knowledge of a process at the time of its dump."""
     lines = [f"Process {dump.process} on {printable(dump.host)}, pid {dump.pid}, {dump.at_s:.1f} s after it began:"]
     if dump.calls:
         rows = [
