@@ -51,7 +51,11 @@ Result = list[Any]
 
 
 def observe(client: Callable[..., Any], together: Callable[..., list[Any]]) -> Result:
-    """Returns the observations of a job of two processes in a service. `together` calls functions at the same time, each in its order."""
+    """Returns the observations of a job of two processes in a service.
+
+    Args:
+      together: calls functions at the same time, each in its order.
+    """
     found: Result = []
 
     def tried(call: Callable[..., Any], *arguments: Any, **keywords: Any) -> Any:
