@@ -15,7 +15,7 @@ import jax
 
 from jaxcomm.collectives.active_plan import PlanLike
 from jaxcomm.collectives.axes import AxisName
-from jaxcomm.collectives.jit.averaged import Results, averaged, positions
+from jaxcomm.collectives.jit.averaged import Results, averaged, positions, without_value
 from jaxcomm.collectives.jit.split import like_parameter
 from jaxcomm.errors import load_extra
 
@@ -70,10 +70,4 @@ def value_and_grad(
 def grad(fun: Callable[..., Any], axis_name: AxisName, *, has_aux: bool = False, **options: Any) -> Callable[..., Any]:
     """Like `value_and_grad` above, with the same arguments and errors, but for `equinox.filter_grad`."""
     both = value_and_grad(fun, axis_name, has_aux=has_aux, **options)
-
-    @wraps(fun, updated=())
-    def gradient(*args: Any, **kwargs: Any) -> Any:
-        value, grads = both(*args, **kwargs)
-        return (grads, value[1]) if has_aux else grads
-
-    return gradient
+    return without_value(fun, both, has_aux)

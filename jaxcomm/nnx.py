@@ -18,7 +18,7 @@ from jax import lax
 from jaxcomm.collectives import axes
 from jaxcomm.collectives.active_plan import PlanLike
 from jaxcomm.collectives.axes import AxisName
-from jaxcomm.collectives.jit.averaged import Results, averaged, positions
+from jaxcomm.collectives.jit.averaged import Results, averaged, positions, without_value
 from jaxcomm.errors import load_extra
 
 __all__ = ["grad", "value_and_grad"]
@@ -99,13 +99,7 @@ def value_and_grad(
 def grad(f: Callable[..., Any], axis_name: AxisName, *, has_aux: bool = False, **options: Any) -> Callable[..., Any]:
     """Like `value_and_grad` above, with the same arguments and errors, but for `flax.nnx.grad`."""
     both = value_and_grad(f, axis_name, has_aux=has_aux, **options)
-
-    @wraps(f, updated=())
-    def gradient(*args: Any, **kwargs: Any) -> Any:
-        value, grads = both(*args, **kwargs)
-        return (grads, value[1]) if has_aux else grads
-
-    return gradient
+    return without_value(f, both, has_aux)
 
 
 @contextmanager

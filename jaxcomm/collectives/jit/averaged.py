@@ -97,6 +97,17 @@ def averaged(
     return averages
 
 
+def without_value(fun: Callable[..., Any], value_and_grad: Callable[..., Any], has_aux: bool) -> Callable[..., Any]:
+    """Makes `grad` from the `value_and_grad` of a loss. With `has_aux`, it returns the auxiliary output, too."""
+
+    @functools.wraps(fun, updated=())
+    def gradient(*args: Any, **kwargs: Any) -> Any:
+        value, grads = value_and_grad(*args, **kwargs)
+        return (grads, value[1]) if has_aux else grads
+
+    return gradient
+
+
 def positions(argnums: Iterable[int], args: Sequence[Any]) -> set[int]:
     """The positions of the differentiated arguments, from 0.
 

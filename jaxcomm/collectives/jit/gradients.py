@@ -11,7 +11,7 @@ import jax.numpy as jnp
 
 from jaxcomm.collectives import active_plan
 from jaxcomm.collectives.axes import AxisName
-from jaxcomm.collectives.jit.averaged import Results, averaged, positions
+from jaxcomm.collectives.jit.averaged import Results, averaged, positions, without_value
 from jaxcomm.collectives.jit.split import WHERE, is_array, is_inexact, like_parameters
 
 _Params = TypeVar("_Params")
@@ -194,13 +194,7 @@ def grad(
         holomorphic=holomorphic, allow_int=allow_int, in_specs=in_specs, aux_specs=aux_specs, mesh=mesh, plan=plan
     )
     both = value_and_grad(fun, axis_name, argnums, has_aux, **options)
-
-    @wraps(fun, updated=())
-    def gradient(*args: Any, **kwargs: Any) -> Any:
-        value, grads = both(*args, **kwargs)
-        return (grads, value[1]) if has_aux else grads
-
-    return gradient
+    return without_value(fun, both, has_aux)
 
 
 def _parameter(place: int, argument: Any, allow_int: bool, path: Any, leaf: Any) -> Any:
