@@ -319,6 +319,7 @@ std::pair<int, int> Network::ConnectTcp(End a, End b, uint32_t rail) {
     connections_.emplace_back(link, one);
     connections_.emplace_back(link, other);
   }
+  other->is_accepted = false;
   return {Add(one, a.process), Add(other, b.process)};
 }
 
@@ -326,6 +327,7 @@ std::pair<int, int> Network::ConnectUdp(End a, End b, uint32_t rail) {
   const auto one = std::make_shared<UdpSocket>(Between(a.host, b.host, rail), Address{b.host, rail});
   const auto other = std::make_shared<UdpSocket>(Between(b.host, a.host, rail), Address{a.host, rail});
   UdpSocket::Pair(one, other);
+  other->is_accepted = false;
   return {Add(one, a.process), Add(other, b.process)};
 }
 
@@ -353,6 +355,11 @@ int Network::Close(int fd) {
   descriptors_.erase(found);
   closed->Close();
   return 0;
+}
+
+size_t Network::Count(const Process& process) const {
+  const auto is_own = [&](const auto& each) { return each.second->owner == &process && each.second->is_accepted; };
+  return static_cast<size_t>(std::count_if(descriptors_.begin(), descriptors_.end(), is_own));
 }
 
 void Network::CloseAll(const Process& process) {

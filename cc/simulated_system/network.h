@@ -51,6 +51,7 @@ class Descriptor : public std::enable_shared_from_this<Descriptor> {
   virtual ssize_t Receive(const iovec*, size_t) { return Error(EINVAL); }
 
   Process* owner = nullptr;
+  bool is_accepted = true;
   int fd = -1;
 
  protected:
@@ -171,13 +172,18 @@ class Network {
   void Cut(Link& link);
   void Mend(Link& link);
 
+  // Returns the descriptors of `a` and `b`. That of `b` waits in a backlog until `b` accepts it.
   std::pair<int, int> ConnectTcp(End a, End b, uint32_t rail);
   std::pair<int, int> ConnectUdp(End a, End b, uint32_t rail);
+
+  void Accept(int fd) { descriptors_.at(fd)->is_accepted = true; }
 
   int Add(std::shared_ptr<Descriptor> descriptor, Process& owner);
   // Returns null, and sets errno, if there is no such descriptor.
   Descriptor* Find(int fd);
   int Close(int fd);
+  // Returns the number of descriptors that a process has opened or accepted.
+  size_t Count(const Process& process) const;
   // Closes all descriptors of a process that has been killed.
   void CloseAll(const Process& process);
   static Key KeyOf(const Process& process) { return {2, reinterpret_cast<uint64_t>(&process)}; }

@@ -36,6 +36,11 @@ void OwnFile(int fd) {
 
 void ForgetFile(int fd) { Files().erase(fd); }
 
+size_t CountOpen(const Process& process) {
+  const auto is_own = [&](const auto& file) { return file.second == &process; };
+  return static_cast<size_t>(std::count_if(Files().begin(), Files().end(), is_own)) + Network::Get().Count(process);
+}
+
 void CloseAllOf(const Process& process) {
   static const auto real = Real<int (*)(int)>("close");
   for (auto at = Files().begin(); at != Files().end();) {

@@ -97,6 +97,7 @@ class Scheduler {
   void Jump(Nanoseconds time) { wall_offset_ += time; }
   // Returns a random number below `limit`.
   uint64_t Random(uint64_t limit) { return random_() % limit; }
+  Nanoseconds RandomTime(Nanoseconds limit) { return static_cast<Nanoseconds>(Random(static_cast<uint64_t>(limit))); }
   bool Chance(double probability) { return static_cast<double>(random_() >> 11) * 0x1p-53 < probability; }
 
   // Lets time pass, and by chance lets another task run.

@@ -22,14 +22,13 @@
 #include <vector>
 
 #include "cc/executor/device_communicator.h"
+#include "cc/executor/testing/random_calls.h"
 #include "cc/transport/shm/shm_transport.h"
 #include "cc/transport/shm/testing/connect.h"
 #include "gtest/gtest.h"
 
 namespace jaxcomm {
 namespace {
-
-using Words = std::vector<uint32_t>;
 
 constexpr uint32_t kRanks = 4;
 constexpr double kDeadline = 5;
@@ -45,16 +44,6 @@ struct Board {
   std::atomic<uint32_t> connected, calls;
   std::atomic<int> ends[kRanks];
 };
-
-uint32_t Word(uint32_t rank, uint32_t call, size_t index) {
-  return (rank + 1) * 1000003u + call * 7919u + static_cast<uint32_t>(index);
-}
-
-Words Content(uint32_t rank, uint32_t call, size_t words) {
-  Words content(words);
-  for (size_t i = 0; i < words; ++i) content[i] = Word(rank, call, i);
-  return content;
-}
 
 // How a rank's part of a history ended: with an error that names the victim, with a wrong result, and so on.
 enum End : int { kRuns, kNamed, kUnnamed, kWrong, kNotConnected, kCrashed };
@@ -90,16 +79,14 @@ class Rank {
     executor_.messages().Connect(transport_.get());
     std::vector<MessageRank> devices;
     for (uint32_t rank = 0; rank < kRanks; ++rank) devices.push_back({rank, rank});
-    const auto choose = [](Kind kind, const DeviceGroup&, int64_t bytes) -> DeviceCommunicator::Chosen {
-      if (kind == Kind::kReduceScatter) return {"reduce_scatter/direct/4", "direct"};
-      if (kind == Kind::kAllGather) return {"all_gather/direct/4", "direct"};
-      return {bytes <= 16 << 10 ? "all_reduce/flat/4" : "all_reduce/direct/4", "direct"};
-    };
-    DeviceCommunicator communicator(executor_, lists_, choose, std::make_shared<DeviceGroup>("all", devices, 0), rank_);
+    DeviceCommunicator communicator(executor_, lists_, ChooseDirect, std::make_shared<DeviceGroup>("all", devices, 0),
+                                    rank_);
     for (uint32_t call = 0;; ++call) {
       ++board_.calls;
-      bool is_right = false;
-      const Status status = Call(communicator, call, &is_right);
+      std::mt19937 random(seed_ * 100003 + call);
+      const size_t sizes[] = {1, 300, 5000, 40000, 300000};
+      const size_t words = sizes[random() % 5];
+      const auto [status, is_right] = CallAtRandom(communicator, call, words, random);
       if (status.ok() && !is_right) return kWrong;
       if (status.ok()) continue;
       // After the victim's end, another rank may fail in a transfer with the victim. That rank is missing in later
@@ -116,56 +103,6 @@ class Rank {
  private:
   void Await(uint32_t count) {
     while (board_.connected < count) std::this_thread::sleep_for(std::chrono::microseconds(100));
-  }
-
-  // Makes a random call. All ranks draw the same calls.
-  Status Call(DeviceCommunicator& communicator, uint32_t call, bool* is_right) {
-    std::mt19937 random(seed_ * 100003 + call);
-    const size_t sizes[] = {1, 300, 5000, 40000, 300000};
-    const size_t words = sizes[random() % 5];
-    const auto bytes = static_cast<int64_t>(words * sizeof(uint32_t));
-    const Words mine = Content(rank_, call, words * kRanks);
-    Words result(words * kRanks), expected(words * kRanks);
-    const auto* const operand = reinterpret_cast<const std::byte*>(mine.data());
-    auto* const stored = reinterpret_cast<std::byte*>(result.data());
-    Status status;
-    switch (random() % 5) {
-      case 0:
-        status = communicator.AllReduce(operand, stored, bytes, DType::kU32, Reduction::kSum);
-        for (size_t i = 0; i < words; ++i) {
-          for (uint32_t rank = 0; rank < kRanks; ++rank) expected[i] += Word(rank, call, i);
-        }
-        break;
-      case 1:
-        status = communicator.ReduceScatter(operand, stored, bytes, DType::kU32, Reduction::kSum);
-        for (size_t i = 0; i < words; ++i) {
-          for (uint32_t rank = 0; rank < kRanks; ++rank) expected[i] += Word(rank, call, rank_ * words + i);
-        }
-        break;
-      case 2:
-        status = communicator.AllGather(operand, stored, bytes);
-        for (size_t i = 0; i < words * kRanks; ++i) {
-          expected[i] = Word(static_cast<uint32_t>(i / words), call, i % words);
-        }
-        break;
-      case 3: {
-        const uint32_t from = (rank_ + kRanks - 1) % kRanks;
-        const auto in = communicator.Receive(stored, bytes, from, "shift");
-        const auto out = communicator.Send(operand, bytes, (rank_ + 1) % kRanks, "shift");
-        const Status first = communicator.Wait(in), second = communicator.Wait(out);
-        status = first.ok() ? second : first;
-        for (size_t i = 0; i < words; ++i) expected[i] = Word(from, call, i);
-        break;
-      }
-      default:
-        for (uint32_t i = 1; i < kRanks && status.ok(); ++i) {
-          const uint32_t to = (rank_ + i) % kRanks, from = (rank_ + kRanks - i) % kRanks;
-          status = communicator.Exchange(operand + to * bytes, to, stored + from * bytes, from, bytes);
-          for (size_t k = 0; k < words; ++k) expected[from * words + k] = Word(from, call, rank_ * words + k);
-        }
-    }
-    *is_right = result == expected;
-    return status;
   }
 
   Board& board_;

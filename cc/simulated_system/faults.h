@@ -1,0 +1,66 @@
+// The faults of a history: kills, stops, replaced starts, cuts and bad links, at random times.
+//
+//   Faults faults(scheduler, network, plan, service, start);
+//   faults.OnCall();                       // a member begins a call: faults may strike a moment later
+//   if (!faults.NamesSuspect(error)) ...   // the error blames a process that had no fault
+#pragma once
+
+#include <algorithm>
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <set>
+#include <string>
+#include <utility>
+
+#include "cc/simulated_system/coordination_service.h"
+#include "cc/simulated_system/job_plan.h"
+#include "cc/simulated_system/network.h"
+#include "cc/simulated_system/scheduler.h"
+
+namespace jaxcomm::simulated {
+
+class Faults {
+ public:
+  // `start`: starts a process again.
+  Faults(Scheduler& scheduler, Network& network, const JobPlan& plan, CoordinationService& service,
+         std::function<void(uint32_t)> start);
+
+  void OnCall();
+  // Whether no more faults will strike. The last one may still last, until `until`.
+  bool have_struck() const { return calls_of_strikes_.empty(); }
+  Nanoseconds until() const { return until_; }
+  uint64_t calls() const { return calls_; }
+
+  // Processes that had a fault, or had a failed call because of another process's fault.
+  void Suspect(uint32_t process) { suspects_.insert(process); }
+  bool IsSuspect(uint32_t process) const { return suspects_.count(process) > 0; }
+  // Whether the error names a suspect. A rank that has arrived and then waits for a third rank is named, too, because
+  // the others cannot know that it waits.
+  bool NamesSuspect(const std::string& error) const;
+
+ private:
+  uint32_t Random(uint64_t limit) { return static_cast<uint32_t>(scheduler_.Random(limit)); }
+  Nanoseconds RandomTime(Nanoseconds limit) { return scheduler_.RandomTime(limit); }
+  void Extend(Nanoseconds until) { until_ = std::max(until_, until); }
+  void SuspectHosts(uint32_t one, uint32_t other);
+
+  void Strike();
+  void StopFor(const std::shared_ptr<Member>& member, Nanoseconds time);
+  void Replace(const std::shared_ptr<Member>& member);
+  void Degrade();
+  void CutHost(uint32_t number);
+  void Kill(const std::shared_ptr<Member>& member);
+
+  Scheduler& scheduler_;
+  Network& network_;
+  const JobPlan& plan_;
+  CoordinationService& service_;
+  const std::function<void(uint32_t)> start_;
+  std::multiset<uint64_t> calls_of_strikes_;  // the numbers of the calls at which faults will strike
+  std::set<uint32_t> suspects_;
+  uint64_t calls_ = 0;
+  Nanoseconds until_ = 0;
+};
+
+}  // namespace jaxcomm::simulated

@@ -1,0 +1,310 @@
+#include "cc/simulated_system/member_program.h"
+
+#include <fcntl.h>
+
+#include <chrono>
+#include <cmath>
+#include <optional>
+#include <random>
+
+namespace jaxcomm::simulated {
+namespace {
+
+constexpr double kDeadline = 5;                    // seconds
+constexpr Nanoseconds kSlack = 3 * kSecond;        // after the deadline
+constexpr Nanoseconds kConnecting = 20 * kSecond;  // limit for connecting a generation
+constexpr size_t kSummed = 3000;                   // elements of the sums that select a schedule
+
+float Summand(uint32_t rank, uint32_t call, size_t index) {
+  return 0.1f * static_cast<float>(Word(rank, call, index) % 1000);
+}
+
+}  // namespace
+
+void MemberProgram::Run() {
+  executor_.SetDeadline(kDeadline);
+  scheduler_.Spawn(*self_->process, [this] { Repair(); });
+  bool has_failed = false;
+  for (;;) {
+    const Barrier barrier = service_.Enter(*self_, has_failed);
+    const auto found = barrier.members.find(self_->number);
+    if (found == barrier.members.end() || found->second != self_->incarnation) return EndReplaced();
+    if (barrier.is_last) break;
+    has_failed = false;
+    if (barrier.generation != generation_) {
+      generation_ = barrier.generation;
+      has_failed = !Connect(barrier);
+      scheduler_.Trace(has_failed ? "could not connect" : "has connected");
+      if (has_failed) {
+        faults_.Suspect(self_->number);
+        service_.PublishFailure(generation_, self_->number);
+      }
+    }
+    scheduler_.SleepUntil(scheduler_.now() + scheduler_.RandomTime(faults_.have_struck() ? 4 * kSecond : kMillisecond));
+    const uint32_t calls = 1 + static_cast<uint32_t>(barrier.number * 7919 % 7);
+    for (uint32_t call = 0; call < calls && !has_failed && communicator_; ++call) {
+      has_failed = !Call(static_cast<uint32_t>(barrier.number) * 16 + call);
+    }
+  }
+  End();
+}
+
+// The process has been started again elsewhere, so this start ends at once.
+void MemberProgram::EndReplaced() {
+  scheduler_.Trace("was replaced, and ends");
+  scheduler_.Kill(*self_->process);
+  scheduler_.Block({1, 1});
+}
+
+void MemberProgram::End() {
+  communicator_ = nullptr;
+  Leave();
+  is_over_ = true;
+  while (repairs_) scheduler_.SleepUntil(scheduler_.now() + kMillisecond);
+}
+
+void MemberProgram::Leave() {
+  const std::lock_guard<std::mutex> lock(repair_mutex_);
+  is_connected_ = false;
+  job_.Close();
+  const Status status = executor_.messages().Disconnect(Clock::now() + std::chrono::seconds(10));
+  if (!status.ok())
+    scheduler_.Fail("process " + std::to_string(self_->number) + " could not disconnect: " + status.message());
+  job_.Reset();
+}
+
+bool MemberProgram::Connect(const Barrier& barrier) {
+  const Nanoseconds until = scheduler_.now() + kConnecting;
+  communicator_ = nullptr;
+  if (sums_) sums_->Forget(executor_);
+  sums_ = nullptr;
+  Leave();
+  const uint32_t own = self_->number;
+  if (!Check(job_.Open(own, plan_.processes, /*same_job=*/true))) return false;
+  std::vector<std::string> names;
+  for (uint32_t rail = 0; rail < plan_.rails; ++rail) names.push_back("eth" + std::to_string(rail));
+  std::vector<std::shared_ptr<Member>> others;
+  for (const auto& [number, incarnation] : barrier.members) {
+    if (number == own) continue;
+    others.push_back(service_.Latest(number));
+    if (others.back()->incarnation != incarnation) return false;  // started again since the barrier
+  }
+  const auto shm = job_.Shm();
+  if (!Check(shm.status())) return false;
+  for (const auto& other : others) {
+    service_.Publish({generation_, own, other->number, "shm"},
+                     {shm.value()->fd(), static_cast<int64_t>(shm.value()->nonce())});
+  }
+  if (!Check(job_.OpenRails(plan_.kind, names))) return false;
+  for (const auto& other : others) {
+    const bool shares = plan_.hosts[other->number] == plan_.hosts[own];
+    if (shares ? !AddShm(*other, until) : !AddRails(*other, until)) return false;
+  }
+  std::vector<uint32_t> hosts(plan_.processes, Job::kAbsent);
+  std::vector<std::string> host_names(plan_.processes);
+  for (const auto& [number, incarnation] : barrier.members) {
+    hosts[number] = plan_.hosts[number];
+    host_names[number] = "host" + std::to_string(plan_.hosts[number]);
+  }
+  if (!Check(job_.Start(hosts, host_names))) return false;
+  executor_.messages().Connect(job_.transport(), job_.has_processor_each());
+  for (const uint32_t absent : job_.absent()) {
+    executor_.messages().OnPeerGone(
+        absent, Status(Code::kInternal, "process " + std::to_string(absent) + " is not among the live processes"));
+  }
+  std::vector<MessageRank> devices;
+  for (const auto& [number, incarnation] : barrier.members) {
+    if (number == own) rank_ = static_cast<uint32_t>(devices.size());
+    devices.push_back(job_.Rank(number, number));
+  }
+  num_ranks_ = static_cast<uint32_t>(devices.size());
+  is_connected_ = true;
+  if (num_ranks_ == 1) return true;
+  const auto group = std::make_shared<DeviceGroup>(DeviceGroup::NameOf(devices), devices, 0);
+  communicator_ = std::make_unique<DeviceCommunicator>(executor_, lists_, ChooseDirect, group, rank_);
+  return Check(MakeSums(devices));
+}
+
+// Makes the call site of sums that select from several schedules. The generation determines the rule.
+Status MemberProgram::MakeSums(const std::vector<MessageRank>& devices) {
+  using Selector = ScheduleSelector;
+  const auto ranks = static_cast<uint32_t>(devices.size());
+  const Selector::Rule rules[] = {
+      {Selector::kAnyRank, 0}, {Selector::kAnyRank, 0.001}, {0, 0.0005}, {ranks - 1, 0.0005}, Selector::kTrial};
+  const Selector::Rule rule = rules[generation_ % 5];
+  std::vector<std::shared_ptr<MessageSite>> sites;
+  for (uint32_t schedule = 0; schedule < Selector::Count(rule, ranks); ++schedule) {
+    const std::string kinds[] = {"direct", "ring", "flat"};
+    const std::string list = "all_reduce/" + kinds[schedule % 3] + "/" + std::to_string(ranks);
+    MessageGroup group{devices, list, {}};
+    for (uint32_t rank = 0; rank < ranks; ++rank) {
+      group.lists.push_back(rank == rank_ ? lists_.Find(list, rank) : nullptr);
+    }
+    auto made = MessageSite::Make({"psum", "data", "plan", "train.py:57"}, {Kind::kAllReduce, Reduction::kSum}, 77, 0,
+                                  {group}, self_->number);
+    if (!made.ok()) return made.status();
+    sites.push_back(made.value());
+  }
+  const std::vector<std::shared_ptr<MessageSite>> others(sites.begin() + 1, sites.end());
+  sums_ = sites[0];
+  sums_->SelectFrom(others, executor_.messages().SelectorOf(*sums_, others, rule, /*step=*/0));
+  launches_ = 0;
+  return sums_->SetLeaves({{DType::kF32, 4 * kSummed}}, executor_.stats());
+}
+
+// Makes a few sums, which are in flight at the same time. All members must get the same bits.
+CheckedCall MemberProgram::Sum(uint32_t call) {
+  constexpr int kFlights = 3;
+  std::vector<std::vector<float>> values(kFlights, std::vector<float>(kSummed));
+  std::vector<std::shared_ptr<Transfer>> sums;
+  for (int i = 0; i < kFlights; ++i) {
+    std::vector<float>& operand = values[static_cast<size_t>(i)];
+    for (size_t k = 0; k < kSummed; ++k) operand[k] = Summand(rank_, call, k);
+    if (scheduler_.Random(3) == 0) scheduler_.SleepUntil(scheduler_.now() + scheduler_.RandomTime(3 * kMillisecond));
+    auto* const bytes = reinterpret_cast<std::byte*>(operand.data());
+    sums.push_back(std::make_shared<Transfer>());
+    executor_.messages().Arrive(sums_, launches_++, rank_, {{bytes}, {bytes}},
+                                [sum = sums.back()](const Status& end) { sum->End(end); });
+  }
+  CheckedCall all{Status(), true};
+  for (int i = 0; i < kFlights; ++i) {
+    const std::vector<float>& sum = values[static_cast<size_t>(i)];
+    if (Status end = sums[static_cast<size_t>(i)]->Wait(executor_); !end.ok()) {
+      if (all.status.ok()) all.status = std::move(end);
+      continue;
+    }
+    for (size_t k = 0; k < kSummed; ++k) {
+      float expected = 0;
+      for (uint32_t rank = 0; rank < num_ranks_; ++rank) expected += Summand(rank, call, k);
+      all.is_right = all.is_right && std::abs(sum[k] - expected) < 0.01f;
+    }
+    all.is_right = all.is_right && sums_of_all_.AreSame(generation_, launches_ - kFlights + i, sum);
+    // A wrong sum is a fault even if another sum of this call fails.
+    if (!all.is_right) scheduler_.Fail("a sum of process " + std::to_string(self_->number) + " is wrong");
+  }
+  return all;
+}
+
+bool MemberProgram::AddShm(const Member& other, Nanoseconds until) {
+  const auto found = service_.Lookup({generation_, other.number, self_->number, "shm"}, other, until);
+  if (!found || other.process->state == Process::State::kKilled) return false;
+  const int fd = open(("/proc/self/fd/" + std::to_string(found->first)).c_str(), O_RDWR | O_CLOEXEC);
+  return fd >= 0 && Check(job_.AddShm(other.number, static_cast<uint64_t>(found->second), fd));
+}
+
+// The process with the lower number connects.
+bool MemberProgram::AddRails(const Member& other, Nanoseconds until) {
+  const bool connects = self_->number < other.number;
+  if (plan_.rails > 1) {
+    std::vector<uint32_t> all(plan_.rails), shares(plan_.rails, RailTable::kUnits / plan_.rails), first(plan_.rails, 0);
+    for (uint32_t rail = 0; rail < plan_.rails; ++rail) all[rail] = rail;
+    shares[0] += RailTable::kUnits % plan_.rails;
+    first[0] = RailTable::kUnits;
+    if (!Check(job_.SetRails(other.number, {{0, first}, {64 << 10, shares}}, all, {}))) return false;
+  }
+  for (uint32_t rail = 0; rail < plan_.rails; ++rail) {
+    const std::string name = "rail" + std::to_string(rail);
+    CoordinationService::Value mine{-1, -1};
+    if (connects) {
+      mine = ConnectRail(other, rail, name);
+    } else {
+      const auto found = service_.Lookup({generation_, other.number, self_->number, name}, other, until);
+      if (!found) return false;
+      mine = *found;
+    }
+    const auto [tcp, udp] = Accepted(mine);
+    if (plan_.kind == RailKind::kTcp ? !Check(job_.AddTcp(other.number, rail, tcp))
+                                     : !Check(job_.AddUdp(other.number, rail, PathOf(other, tcp, udp))))
+      return false;
+  }
+  return true;
+}
+
+// Restores fenced rails. The process with the higher number answers when it has fenced the rail, too, and as often.
+void MemberProgram::Repair() {
+  while (!is_over_) {
+    scheduler_.SleepUntil(scheduler_.now() + 200 * kMillisecond);
+    const std::lock_guard<std::mutex> lock(repair_mutex_);
+    if (!is_connected_) continue;
+    for (const Rails::Lost& lost : job_.lost_rails()) Restore(lost);
+  }
+  repairs_ = false;
+}
+
+void MemberProgram::Restore(const Rails::Lost& lost) {
+  const uint32_t own = self_->number;
+  const Member& other = *service_.Latest(lost.process);
+  if (network_.Between(plan_.hosts[own], plan_.hosts[other.number], lost.rail).is_cut ||
+      network_.Between(plan_.hosts[other.number], plan_.hosts[own], lost.rail).is_cut)
+    return;
+  const std::string name = "rail" + std::to_string(lost.rail) + ", fences " + std::to_string(lost.fences);
+  CoordinationService::Value mine;
+  if (own < other.number) {
+    if (const auto made = service_.Take({generation_, other.number, own, name})) {
+      mine = *made;
+    } else {
+      return service_.Publish({generation_, own, other.number, name}, {});
+    }
+  } else {
+    if (!service_.Take({generation_, other.number, own, name})) return;
+    mine = ConnectRail(other, lost.rail, name);
+  }
+  const auto [tcp, udp] = Accepted(mine);
+  const Status status =
+      plan_.kind == RailKind::kTcp ? job_.RestoreTcp(lost, tcp) : job_.RestoreUdp(lost, PathOf(other, tcp, udp));
+  scheduler_.Trace("restores rail " + std::to_string(lost.rail) + " to process " + std::to_string(other.number) + ": " +
+                   (status.ok() ? "ok" : status.message()));
+}
+
+// Connects a rail, and publishes the other side's sockets. Returns the sockets of this side: TCP, and UDP or -1.
+CoordinationService::Value MemberProgram::ConnectRail(const Member& other, uint32_t rail, const std::string& name) {
+  const Network::End own{*self_->process, plan_.hosts[self_->number]}, its{*other.process, plan_.hosts[other.number]};
+  const auto tcp = network_.ConnectTcp(own, its, rail);
+  const auto udp = plan_.kind == RailKind::kUdp ? network_.ConnectUdp(own, its, rail) : std::make_pair(-1, -1);
+  service_.Publish({generation_, self_->number, other.number, name}, {tcp.second, udp.second});
+  return {tcp.first, udp.first};
+}
+
+std::pair<int, int> MemberProgram::Accepted(const CoordinationService::Value& sockets) {
+  const std::pair<int, int> accepted{static_cast<int>(sockets.first), static_cast<int>(sockets.second)};
+  network_.Accept(accepted.first);
+  if (accepted.second >= 0) network_.Accept(accepted.second);
+  return accepted;
+}
+
+UdpPath MemberProgram::PathOf(const Member& other, int connection, int socket) const {
+  const auto key = [&](uint64_t from, uint64_t to) {
+    return SipKey{static_cast<SipKey::value_type>(generation_), static_cast<SipKey::value_type>(from),
+                  static_cast<SipKey::value_type>(to)};
+  };
+  return {connection, socket, key(self_->number, other.number), key(other.number, self_->number), 1400, 256 << 10};
+}
+
+bool MemberProgram::Check(const Status& status) {
+  if (!status.ok()) scheduler_.Trace("cannot connect: " + status.message());
+  return status.ok();
+}
+
+// Makes a random call, the same in all members. Returns whether the call succeeded.
+bool MemberProgram::Call(uint32_t call) {
+  std::mt19937 random(call * 1000003u + static_cast<uint32_t>(generation_));
+  const size_t sizes[] = {1, 10, 300, 1000, 5000, 5000, 20000, 70000};
+  const size_t words = sizes[random() % 8];
+  faults_.OnCall();
+  const Nanoseconds began = scheduler_.now();
+  const auto [status, is_right] = random() % 6 == 0 ? Sum(call) : CallAtRandom(*communicator_, call, words, random);
+  communicator_->Count(status);
+  const std::string name = "call " + std::to_string(call) + " of process " + std::to_string(self_->number);
+  if (status.ok() && !is_right) scheduler_.Fail(name + " has a wrong result");
+  const Nanoseconds took = scheduler_.now() - began;
+  if (took > static_cast<Nanoseconds>(kDeadline * kSecond) + kSlack && !faults_.IsSuspect(self_->number)) {
+    scheduler_.Fail(name + " took " + std::to_string(took / kMillisecond) + " ms: " + status.message());
+  }
+  if (status.ok()) return true;
+  scheduler_.Trace(name + ": " + status.message());
+  if (!faults_.NamesSuspect(status.message())) scheduler_.Fail(name + " names no culprit: " + status.message());
+  faults_.Suspect(self_->number);
+  return false;
+}
+
+}  // namespace jaxcomm::simulated
