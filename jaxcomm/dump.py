@@ -10,14 +10,13 @@ from __future__ import annotations
 import datetime
 import json
 import os
-import socket
 import threading
 from pathlib import Path
 from typing import Any, Final
 
 from jaxcomm import ffi, files, statistics
 from jaxcomm.distributed import forks
-from jaxcomm.environment import DUMP
+from jaxcomm.environment import DUMP, host_name
 from jaxcomm.errors import JaxcommError
 from jaxcomm.log import say
 from jaxcomm.profile.dump_file import FORMAT, VERSION
@@ -94,7 +93,7 @@ def _content(failure: dict[str, Any]) -> dict[str, Any]:
         "at_s": now.at_s,
         "process": jax.process_index(),
         "processes": jax.process_count(),
-        "host": socket.gethostname(),
+        "host": host_name(),
         "pid": os.getpid(),
         "error": error,
         "calls": calls[-most:],
@@ -102,5 +101,5 @@ def _content(failure: dict[str, Any]) -> dict[str, Any]:
         "rails": [{name: value for name, value in rail.items() if name != "spans"} for rail in now.rails],
         "gone": now.gone,
         "generations": now.generations,
-        "plans": [{name: value for name, value in plan.items() if name != "file"} for plan in now.plans],
+        "plans": statistics.without_files(now.plans),
     }

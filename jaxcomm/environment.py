@@ -1,4 +1,4 @@
-"""The environment variables that users may set: their names, two defaults, and a function that reads on/off variables.
+"""The environment variables that users may set: their names, two defaults, and functions that read some.
 
 docs/reference/environment.md describes each of them.
 """
@@ -6,6 +6,7 @@ docs/reference/environment.md describes each of them.
 from __future__ import annotations
 
 import os
+import socket
 from collections.abc import Mapping
 from typing import Final
 
@@ -72,3 +73,8 @@ def is_on(name: str, *, default: bool = False, environment: Mapping[str, str] = 
             "  Cure: set it to 1 or 0, or unset it."
         )
     return word in _ON
+
+
+def host_name() -> str:
+    """The name of this host for people: JAXCOMM_HOST, or else the system's."""
+    return os.environ.get(HOST) or socket.gethostname()

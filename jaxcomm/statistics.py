@@ -131,7 +131,7 @@ def snapshot() -> str:
     """
     records = {
         "at_s": _seconds(),
-        "plans": [{name: value for name, value in plan.items() if name != "file"} for plan in _plans],
+        "plans": without_files(_plans),
         "generations": [*_generations],
         "events": [*_events],
     }
@@ -142,6 +142,11 @@ def snapshot() -> str:
 def latest_calls() -> dict[str, list[dict[str, Any]]]:
     """The latest calls of this process, and the latest call that each device has joined (`profile.dump_file`)."""
     return {name: [_since_the_beginning(each) for each in found] for name, found in ffi.calls().items()}
+
+
+def without_files(plans: Iterable[Mapping[str, Any]]) -> list[dict[str, Any]]:
+    """The records of plans without the plans themselves."""
+    return [{name: value for name, value in plan.items() if name != "file"} for plan in plans]
 
 
 def reset_stats() -> None:

@@ -6,7 +6,6 @@ import itertools
 import json
 import math
 import random
-import socket
 import time
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -16,6 +15,7 @@ from typing import Any, Final
 import numpy as np
 from numpy.typing import NDArray
 
+from jaxcomm.environment import host_name
 from jaxcomm.measure import incast, placement
 from jaxcomm.measure.placement import Floats, Pair, PairRound, PairTimes
 
@@ -176,9 +176,7 @@ class MeasuredJob:
         from jaxcomm.distributed.connect import records, settings
 
         chosen = settings.from_environment().host
-        store.publish(
-            f"profile/{self.process}", json.dumps([chosen or records.host_identity(), chosen or socket.gethostname()])
-        )
+        store.publish(f"profile/{self.process}", json.dumps([chosen or records.host_identity(), host_name()]))
         missing = "has not published its host"
         published = {
             each: json.loads(store.lookup(f"profile/{each}", f"process {each} {missing}", each))

@@ -7,8 +7,7 @@ from statistics import median
 from typing import Any
 
 from jaxcomm import statistics
-from jaxcomm.ffi.shares import UNITS
-from jaxcomm.metrics.series import site_name
+from jaxcomm.metrics.series import largest_share, site_name, trial_gain
 from jaxcomm.statistics import Stats
 
 
@@ -44,13 +43,13 @@ def scalars(stats: Stats | None = None) -> dict[str, float]:
 
 
 def _of_rail(rail: Mapping[str, Any]) -> dict[str, float]:
-    return {"share": rail["shares"][-1][1] / UNITS} | {name: rail[name] for name in ("bytes", "fences", "is_open")}
+    return {"share": largest_share(rail)} | {name: rail[name] for name in ("bytes", "fences", "is_open")}
 
 
 def _of_site(site: Mapping[str, Any]) -> dict[str, float]:
     found = {name: site[name] for name in ("calls", "failed", "early_bytes_share")}
-    if trial := site.get("trial"):
-        found["trial_gain_s"] = trial["default_s"] - trial["plan_s"]
+    if (gain := trial_gain(site)) is not None:
+        found["trial_gain_s"] = gain
     if not site["arrivals"]:
         return found
     found["transfer_s"] = median(site["after_arrival_s"])

@@ -77,9 +77,15 @@ def _of_rails(value: Callable[[Mapping[str, Any]], float]) -> Callable[[Stats], 
     return read
 
 
-def _trial_gain(site: Mapping[str, Any]) -> float | None:
+def trial_gain(site: Mapping[str, Any]) -> float | None:
+    """The seconds that the plan saved per call in the site's latest trial; None without a trial."""
     trial = site.get("trial")
     return trial["default_s"] - trial["plan_s"] if trial else None
+
+
+def largest_share(rail: Mapping[str, Any]) -> float:
+    """The rail's share of the largest calls."""
+    return float(rail["shares"][-1][1]) / UNITS
 
 
 def _plans(stats: Stats) -> Iterator[Value]:
@@ -144,7 +150,7 @@ METRICS: Final = (
         "s",
         "Time that the plan saved per call in its latest trial.",
         _SITE,
-        _of_sites(_trial_gain),
+        _of_sites(trial_gain),
     ),
     Metric("jaxcomm.plan.followed", "gauge", "{plan}", "1 for each plan in force.", ("axes", "plan"), _plans),
     Metric(
@@ -177,7 +183,7 @@ METRICS: Final = (
         "1",
         "The rail's share of the largest calls.",
         _RAIL,
-        _of_rails(lambda rail: rail["shares"][-1][1] / UNITS),
+        _of_rails(largest_share),
     ),
     Metric(
         "jaxcomm.generations",

@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Final
 
 from jaxcomm import jax_compat, statistics
-from jaxcomm.environment import HOST
+from jaxcomm.environment import host_name
 from jaxcomm.errors import JaxcommError
 from jaxcomm.watch.folder import VERSION, folder
 
@@ -60,7 +60,7 @@ def snapshot() -> str:
         "process": process,
         "processes": processes,
         "pid": os.getpid(),
-        "host": os.environ.get(HOST) or socket.gethostname(),
+        "host": host_name(),
         "program": sys.orig_argv[1:] or sys.orig_argv,
         "now_us": time.monotonic() * 1e6,
     }
