@@ -75,5 +75,6 @@ def test_a_cut_network_is_an_error_that_names_the_host(
     on_a = [line for line in errors if line.startswith(("[0 a]", "[1 a]"))]
     assert len(on_a) == 2, shown
     for line in on_a:
+        # Both rails are cut. Which one ends last, and so gives the reason, depends on what was in flight.
         silent = "its host has not answered for" in line or "a rail to it is silent" in line
         assert "rank 2" in line and silent, line
