@@ -2,6 +2,7 @@
 
 #include <unistd.h>
 
+#include <algorithm>
 #include <sstream>
 #include <string>
 #include <thread>
@@ -15,6 +16,11 @@ namespace {
 
 void CloseAll(const std::vector<int>& descriptors) {
   for (const int descriptor : descriptors) close(descriptor);
+}
+
+template <typename Rail>
+RailTransport* TransportOf(const Rail& rail) {
+  return std::visit([](const auto& transport) -> RailTransport* { return transport.get(); }, rail);
 }
 
 }  // namespace
@@ -36,31 +42,52 @@ Status Job::Open(uint32_t process, uint32_t processes, bool same_job) {
   return Status();
 }
 
-Status Job::OpenRails(RailKind kind, const std::vector<std::string>& names) {
+Result<Domain> Job::OpenFabric(const std::string& rail, const DomainName& name) {
   std::lock_guard<std::mutex> lock(mutex_);
-  const auto rails = static_cast<uint32_t>(names.size());
-  if (!tcp_.empty() || !udp_.empty()) return InvalidArgument("the rails have already been opened");
-  if (rails < 1 || rails > RailTable::kMaxRails) {
-    return InvalidArgument(std::to_string(rails) + " rails: a job has 1 to " + std::to_string(RailTable::kMaxRails));
+  const auto processes = static_cast<uint32_t>(routes_.size());
+  Result<std::unique_ptr<Endpoint>> made = Endpoint::Open(name, FabricTransport::Operations(processes));
+  if (!made.ok()) return made.status();
+  std::unique_ptr<Endpoint>& endpoint = endpoints_[rail];
+  endpoint = std::move(made.value());
+  return endpoint->domain();
+}
+
+Status Job::OpenRails(const std::vector<NamedRail>& rails) {
+  std::lock_guard<std::mutex> lock(mutex_);
+  const auto count = static_cast<uint32_t>(rails.size());
+  if (!own_rails_.empty()) return InvalidArgument("the rails have already been opened");
+  if (count < 1 || count > RailTable::kMaxRails) {
+    return InvalidArgument(std::to_string(count) + " rails: a job has 1 to " + std::to_string(RailTable::kMaxRails));
   }
-  if (rails > 1) rails_ = std::make_unique<Rails>(static_cast<uint32_t>(routes_.size()), rails, events_);
+  if (count > 1) rails_ = std::make_unique<Rails>(static_cast<uint32_t>(routes_.size()), count, events_);
   std::vector<RailTransport*> transports;
-  const auto add = [&](auto made, auto& opened) {
+  for (const NamedRail& rail : rails) {
+    Result<Rail> made = MakeRail(rail, rails_ ? rails_->events(static_cast<uint32_t>(transports.size())) : events_);
     if (!made.ok()) return made.status();
-    opened.push_back(std::move(made.value()));
-    transports.push_back(opened.back().get());
-    return Status();
-  };
-  for (uint32_t rail = 0; rail < rails; ++rail) {
-    Transport::Events* const events = rails_ ? rails_->events(rail) : events_;
-    const std::string name = rails_ ? names[rail] : "";
-    Status status = kind == RailKind::kTcp ? add(TcpTransport::Create(process_, events, name), tcp_)
-                                           : add(UdpTransport::Create(process_, events, name), udp_);
-    if (!status.ok()) return status;
+    own_rails_.push_back(std::move(made.value()));
+    transports.push_back(TransportOf(own_rails_.back()));
+    rail_names_.push_back(rail.name);
   }
+  endpoints_.clear();
   if (rails_) rails_->Connect(std::move(transports));
-  rail_names_ = names;  // Start fails if there are no names
   return Status();
+}
+
+Result<Job::Rail> Job::MakeRail(const NamedRail& rail, Transport::Events* events) {
+  const std::string name = rails_ ? rail.name : "";
+  const auto as_rail = [](auto made) { return made.ok() ? Result<Rail>(std::move(made.value())) : made.status(); };
+  switch (rail.kind) {
+    case RailKind::kTcp:
+      return as_rail(TcpTransport::Create(process_, events, name));
+    case RailKind::kUdp:
+      return as_rail(UdpTransport::Create(process_, events, name));
+    case RailKind::kFabric:
+      break;
+  }
+  const auto endpoint = endpoints_.find(rail.name);
+  if (endpoint == endpoints_.end()) return InvalidArgument("the rail " + rail.name + " has no endpoint");
+  const auto processes = static_cast<uint32_t>(routes_.size());
+  return as_rail(FabricTransport::Create(process_, processes, events, std::move(endpoint->second), name));
 }
 
 Result<ShmTransport*> Job::Shm() {
@@ -106,24 +133,34 @@ Status Job::SetShares(uint32_t process, const std::vector<RailTable::Range>& ran
   return router_ && rails_ ? rails_->SetShares(process, ranges) : InvalidArgument("this process has one rail");
 }
 
-// `rails`: the number of rails of the connection's kind.
-Status Job::AddTo(uint32_t process, uint32_t rail, size_t rails) {
-  if (rail >= rails) return InvalidArgument("rail " + std::to_string(rail) + ": this process has no such rail");
-  return rails_ ? Status() : Add(process, kRails);
+template <typename Kind>
+Kind* Job::FindKind(uint32_t rail) {
+  const auto* const found = rail < own_rails_.size() ? std::get_if<std::unique_ptr<Kind>>(&own_rails_[rail]) : nullptr;
+  return found != nullptr ? found->get() : nullptr;
+}
+
+template <typename Kind, typename Path>
+Status Job::AddTo(uint32_t process, uint32_t rail, const Path& path, const std::vector<int>& descriptors) {
+  Kind* const transport = FindKind<Kind>(rail);
+  const Status status = transport == nullptr
+                            ? InvalidArgument("rail " + std::to_string(rail) + ": this process has no such rail")
+                        : rails_ ? Status()
+                                 : Add(process, kRails);
+  if (status.ok()) return transport->AddPeer(process, path);
+  CloseAll(descriptors);
+  return status;
 }
 
 Status Job::AddTcp(uint32_t process, uint32_t rail, int socket) {
-  Status status = AddTo(process, rail, tcp_.size());
-  if (status.ok()) return tcp_[rail]->AddPeer(process, socket);
-  CloseAll({socket});
-  return status;
+  return AddTo<TcpTransport>(process, rail, socket, {socket});
 }
 
 Status Job::AddUdp(uint32_t process, uint32_t rail, const UdpPath& path) {
-  Status status = AddTo(process, rail, udp_.size());
-  if (status.ok()) return udp_[rail]->AddPeer(process, path);
-  CloseAll({path.connection, path.socket});
-  return status;
+  return AddTo<UdpTransport>(process, rail, path, {path.connection, path.socket});
+}
+
+Status Job::AddFabric(uint32_t process, uint32_t rail, const FabricPath& path) {
+  return AddTo<FabricTransport>(process, rail, path, {path.connection});
 }
 
 std::vector<Rails::Lost> Job::lost_rails() const {
@@ -131,29 +168,29 @@ std::vector<Rails::Lost> Job::lost_rails() const {
   return router_ && rails_ ? rails_->lost() : std::vector<Rails::Lost>();
 }
 
-Status Job::RestoreTcp(const Rails::Lost& lost, int socket) {
-  const auto connect = [&] { return tcp_[lost.rail]->AddPeer(lost.process, socket); };
-  return Restore(lost, tcp_.size(), connect, {socket});
-}
-
-Status Job::RestoreUdp(const Rails::Lost& lost, const UdpPath& path) {
-  const auto connect = [&] { return udp_[lost.rail]->AddPeer(lost.process, path); };
-  return Restore(lost, udp_.size(), connect, {path.connection, path.socket});
-}
-
-// `rails`: the number of rails of the connection's kind. `connect` takes ownership of the descriptors.
-Status Job::Restore(const Rails::Lost& lost, size_t rails, const std::function<Status()>& connect,
-                    const std::vector<int>& descriptors) {
+template <typename Kind, typename Path>
+Status Job::RestoreTo(const Rails::Lost& lost, const Path& path, const std::vector<int>& descriptors) {
+  Kind* const transport = FindKind<Kind>(lost.rail);
   bool is_given = false;
-  const auto give = [&] {
+  const auto connect = [&] {
     is_given = true;
-    return connect();
+    return transport->AddPeer(lost.process, path);
   };
-  const Status status = !rails_              ? InvalidArgument("this process has one rail")
-                        : lost.rail >= rails ? InvalidArgument("this process has no such rail of that kind")
-                                             : rails_->Restore(lost, give);
+  const Status status = !rails_                ? InvalidArgument("this process has one rail")
+                        : transport == nullptr ? InvalidArgument("this process has no such rail of that kind")
+                                               : rails_->Restore(lost, connect);
   if (!is_given) CloseAll(descriptors);
   return status;
+}
+
+Status Job::RestoreTcp(const Rails::Lost& lost, int socket) { return RestoreTo<TcpTransport>(lost, socket, {socket}); }
+
+Status Job::RestoreUdp(const Rails::Lost& lost, const UdpPath& path) {
+  return RestoreTo<UdpTransport>(lost, path, {path.connection, path.socket});
+}
+
+Status Job::RestoreFabric(const Rails::Lost& lost, const FabricPath& path) {
+  return RestoreTo<FabricTransport>(lost, path, {path.connection});
 }
 
 std::string Job::RailsJson() const {
@@ -195,7 +232,7 @@ Status Job::Start(std::vector<uint32_t> hosts, const std::vector<std::string>& h
   }
   if (router_ || rail_names_.empty()) return InvalidArgument("the job has already started, or its rails are not open");
   Transport* rails = rails_.get();
-  if (!rails_) rails = tcp_.empty() ? static_cast<Transport*>(udp_[0].get()) : tcp_[0].get();
+  if (!rails_) rails = TransportOf(own_rails_[0]);
   if (Status status = rails_ ? rails_->Start() : Status(); !status.ok()) return status;
   std::vector<Transport*> transports;
   std::vector<uint32_t> routes = routes_;
@@ -214,8 +251,7 @@ Status Job::Start(std::vector<uint32_t> hosts, const std::vector<std::string>& h
 void Job::Close() {
   std::lock_guard<std::mutex> lock(mutex_);
   if (shm_) shm_->Leave();
-  for (const auto& tcp : tcp_) tcp->Leave();
-  for (const auto& udp : udp_) udp->Leave();
+  for (const Rail& rail : own_rails_) std::visit([](const auto& transport) { transport->Leave(); }, rail);
   if (rails_) rails_->Stop();
 }
 
@@ -223,8 +259,8 @@ void Job::Close() {
 void Job::Reset() {
   std::lock_guard<std::mutex> lock(mutex_);
   router_.reset();
-  tcp_.clear();
-  udp_.clear();
+  own_rails_.clear();
+  endpoints_.clear();
   rails_.reset();
   shm_.reset();
   local_.reset();

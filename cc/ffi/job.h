@@ -2,8 +2,8 @@
 //
 //   Status status = TheJob().Open(/*process=*/0, /*processes=*/4, /*same_job=*/false);
 //   ... publish the file of TheJob().Shm(), connect ...
-//   status = TheJob().OpenRails(RailKind::kTcp, {"eth0"});
-//   status = TheJob().AddTcp(1, /*rail=*/0, socket);   // AddTcp, AddUdp or AddShm for each other process
+//   status = TheJob().OpenRails({{"eth0", RailKind::kTcp}});
+//   status = TheJob().AddTcp(1, /*rail=*/0, socket);   // AddTcp, AddUdp, AddFabric or AddShm for each other process
 //   status = TheJob().Start(hosts, host_names);        // from now on calls between processes may run
 //   TheJob().Close();                      // before the process ends: sends all queued messages
 //   TheJob().Reset();                      // when no call uses the job any more; then Open may begin a generation
@@ -15,13 +15,17 @@
 #include <atomic>
 #include <cstdint>
 #include <functional>
+#include <map>
 #include <memory>
 #include <mutex>
 #include <string>
+#include <variant>
 #include <vector>
 
 #include "cc/base/status.h"
 #include "cc/executor/sites/message_site.h"
+#include "cc/transport/fabric/endpoint.h"
+#include "cc/transport/fabric/fabric_transport.h"
 #include "cc/transport/local/local.h"
 #include "cc/transport/rails/rails.h"
 #include "cc/transport/router.h"
@@ -32,7 +36,12 @@
 
 namespace jaxcomm {
 
-enum class RailKind { kTcp, kUdp };
+enum class RailKind { kTcp, kUdp, kFabric };
+
+struct NamedRail {
+  std::string name;
+  RailKind kind;
+};
 
 class Job {
  public:
@@ -44,15 +53,19 @@ class Job {
   Status Open(uint32_t process, uint32_t processes, bool same_job);
   // Returns the shared-memory transport. The first call creates this transport.
   Result<ShmTransport*> Shm();
-  // Opens one rail per name. Called once per generation.
-  Status OpenRails(RailKind kind, const std::vector<std::string>& names);
+  // Opens an endpoint for the fabric rail of this name. Returns the chosen domain and the endpoint's address, which the
+  // other processes need for AddFabric.
+  Result<Domain> OpenFabric(const std::string& rail, const DomainName& name);
+  // Opens the rails. A fabric rail needs an endpoint. Called once per generation.
+  Status OpenRails(const std::vector<NamedRail>& rails);
   // Sets the rails to a process and their shares, before these rails are added. Fails if the job has only one rail.
   Status SetRails(uint32_t process, const std::vector<RailTable::Range>& ranges, const std::vector<uint32_t>& connected,
                   const std::vector<uint32_t>& down);
-  // The three Add functions take ownership of the descriptors.
+  // The four Add functions take ownership of the descriptors.
   Status AddShm(uint32_t process, uint64_t nonce, int fd);
   Status AddTcp(uint32_t process, uint32_t rail, int socket);
   Status AddUdp(uint32_t process, uint32_t rail, const UdpPath& path);
+  Status AddFabric(uint32_t process, uint32_t rail, const FabricPath& path);
   // `hosts[p]` is the number of process p's host, or kAbsent if the process is not in this generation. Fails if a
   // process with a host has not been added.
   Status Start(std::vector<uint32_t> hosts, const std::vector<std::string>& host_names);
@@ -60,9 +73,10 @@ class Job {
   Status SetShares(uint32_t process, const std::vector<RailTable::Range>& ranges);
   // Returns the lost rails that may be restored; none before Start.
   std::vector<Rails::Lost> lost_rails() const;
-  // RestoreTcp and RestoreUdp take ownership of the connection, and fail if the rail cannot be restored.
+  // The three Restore functions take ownership of the connection, and fail if the rail cannot be restored.
   Status RestoreTcp(const Rails::Lost& lost, int socket);
   Status RestoreUdp(const Rails::Lost& lost, const UdpPath& path);
+  Status RestoreFabric(const Rails::Lost& lost, const FabricPath& path);
   // Returns all rails to other processes, as a JSON list. The list is empty if the job has only one rail.
   std::string RailsJson() const;
 
@@ -94,10 +108,19 @@ class Job {
  private:
   enum Route : uint32_t { kLocal, kShm, kRails, kNone };
 
+  using Rail =
+      std::variant<std::unique_ptr<TcpTransport>, std::unique_ptr<UdpTransport>, std::unique_ptr<FabricTransport>>;
+
   Status Add(uint32_t process, Route route);
-  Status AddTo(uint32_t process, uint32_t rail, size_t rails);
-  Status Restore(const Rails::Lost& lost, size_t rails, const std::function<Status()>& connect,
-                 const std::vector<int>& descriptors);
+  Result<Rail> MakeRail(const NamedRail& rail, Transport::Events* events);
+  // AddTo and RestoreTo connect a rail of the kind `Kind`. They take ownership of the descriptors of `path`.
+  template <typename Kind, typename Path>
+  Status AddTo(uint32_t process, uint32_t rail, const Path& path, const std::vector<int>& descriptors);
+  template <typename Kind, typename Path>
+  Status RestoreTo(const Rails::Lost& lost, const Path& path, const std::vector<int>& descriptors);
+  // Returns the transport of a rail; nullptr if there is no such rail of the kind.
+  template <typename Kind>
+  Kind* FindKind(uint32_t rail);
 
   Transport::Events* const events_;
   std::atomic<uint64_t> generation_{0}, number_{0};
@@ -107,11 +130,10 @@ class Job {
   std::vector<std::shared_ptr<const std::string>> host_names_;  // by process
   std::unique_ptr<Transport> local_;
   std::unique_ptr<ShmTransport> shm_;
+  std::map<std::string, std::unique_ptr<Endpoint>> endpoints_;  // of fabric rails before OpenRails, by name
   std::vector<std::string> rail_names_;
   std::unique_ptr<Rails> rails_;  // null if the job has only one rail
-  // By rail. Either tcp_ or udp_ is empty.
-  std::vector<std::unique_ptr<TcpTransport>> tcp_;
-  std::vector<std::unique_ptr<UdpTransport>> udp_;
+  std::vector<Rail> own_rails_;   // by rail
   std::unique_ptr<Router> router_;
 };
 

@@ -81,8 +81,8 @@ bool MemberProgram::Connect(const Barrier& barrier) {
   Leave();
   const uint32_t own = self_->number;
   if (!Check(job_.Open(own, plan_.processes, /*same_job=*/true))) return false;
-  std::vector<std::string> names;
-  for (uint32_t rail = 0; rail < plan_.rails; ++rail) names.push_back("eth" + std::to_string(rail));
+  std::vector<NamedRail> rails;
+  for (uint32_t rail = 0; rail < plan_.rails; ++rail) rails.push_back({"eth" + std::to_string(rail), plan_.kind});
   std::vector<std::shared_ptr<Member>> others;
   for (const auto& [number, incarnation] : barrier.members) {
     if (number == own) continue;
@@ -95,7 +95,7 @@ bool MemberProgram::Connect(const Barrier& barrier) {
     service_.Publish({generation_, own, other->number, "shm"},
                      {shm.value()->fd(), static_cast<int64_t>(shm.value()->nonce())});
   }
-  if (!Check(job_.OpenRails(plan_.kind, names))) return false;
+  if (!Check(job_.OpenRails(rails))) return false;
   for (const auto& other : others) {
     const bool shares = plan_.hosts[other->number] == plan_.hosts[own];
     if (shares ? !AddShm(*other, until) : !AddRails(*other, until)) return false;

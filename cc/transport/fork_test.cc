@@ -15,7 +15,7 @@ namespace {
 template <typename Kind>
 class ForkTest : public testing::Test {};
 
-TYPED_TEST_SUITE(ForkTest, SocketKinds);
+TYPED_TEST_SUITE(ForkTest, IpKinds);
 
 TYPED_TEST(ForkTest, TheEndOfAProcessIsNoticedWhileItsChildLives) {
   using Node = typename TypeParam::Node;

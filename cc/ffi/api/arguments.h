@@ -16,6 +16,15 @@ struct UdpConnection {
   int64_t window;
 };
 
+// The socket, address and keys of a connection over libfabric.
+struct FabricConnection {
+  int32_t connection;   // a TCP socket
+  const char* address;  // of the process's endpoint
+  int64_t address_bytes;
+  const uint8_t* sends;     // the key for frames that this process sends, 16 bytes
+  const uint8_t* receives;  // the key for frames that this process receives, 16 bytes
+};
+
 // The shares of the rails to a process.
 struct RailShares {
   const int64_t* min_bytes;  // by range: the minimum number of bytes of the range's calls

@@ -8,6 +8,7 @@
 #include <cstdint>
 #include <future>
 #include <memory>
+#include <ostream>
 #include <sstream>
 #include <string>
 #include <string_view>
@@ -71,16 +72,42 @@ std::string GoneJson() {
   return out.str();
 }
 
+SipKey KeyOf(const uint8_t* bytes) {
+  SipKey key;
+  std::copy_n(bytes, key.size(), key.begin());
+  return key;
+}
+
 UdpPath PathOf(const UdpConnection& given) {
-  UdpPath path{given.connection,
-               given.socket,
-               {},
-               {},
-               static_cast<uint32_t>(given.packet_bytes),
-               static_cast<uint32_t>(given.window)};
-  std::copy_n(given.sends, path.sends.size(), path.sends.begin());
-  std::copy_n(given.receives, path.receives.size(), path.receives.begin());
-  return path;
+  return {given.connection,
+          given.socket,
+          KeyOf(given.sends),
+          KeyOf(given.receives),
+          static_cast<uint32_t>(given.packet_bytes),
+          static_cast<uint32_t>(given.window)};
+}
+
+FabricPath PathOf(const FabricConnection& given) {
+  return {given.connection,
+          {given.address, static_cast<size_t>(given.address_bytes)},
+          KeyOf(given.sends),
+          KeyOf(given.receives)};
+}
+
+RailKind KindOf(std::string_view name) {
+  return name == "fabric" ? RailKind::kFabric : name == "udp" ? RailKind::kUdp : RailKind::kTcp;
+}
+
+void WriteDomain(std::ostream& out, const Domain& domain) {
+  out << "{\"provider\":";
+  WriteJsonString(out, domain.provider);
+  out << ",\"domain\":";
+  WriteJsonString(out, domain.domain);
+  out << ",\"protocol\":" << domain.protocol << ",\"mbit\":" << domain.mbit << ",\"address\":\"";
+  for (const char byte : domain.address) {
+    out << "0123456789abcdef"[static_cast<uint8_t>(byte) >> 4] << "0123456789abcdef"[byte & 0xf];
+  }
+  out << "\"}";
 }
 
 std::vector<RailTable::Range> TableOf(const RailShares& given) {
@@ -122,13 +149,47 @@ JAXCOMM_EXPORT int jaxcomm_job_reset(JaxcommText* error) {
   });
 }
 
-// `kind`: "tcp" or "udp", for all rails. `names`: the rails' names, one per line.
-JAXCOMM_EXPORT int jaxcomm_job_open_rails(const char* kind, const char* names, JaxcommText* error) {
+// Opens an endpoint for a fabric rail. `json` receives the chosen domain and the endpoint's address.
+JAXCOMM_EXPORT int jaxcomm_job_open_fabric(const char* rail, const char* provider, const char* domain,
+                                           JaxcommText* json, JaxcommText* error) {
+  return Answer(error, [&]() -> Status {
+    const Result<Domain> opened = TheJob().OpenFabric(rail, {provider, domain});
+    if (!opened.ok()) return opened.status();
+    std::ostringstream out;
+    WriteDomain(out, opened.value());
+    CopyText(out.str(), json);
+    return Status();
+  });
+}
+
+// Returns the domains of libfabric on this machine, as JSON.
+JAXCOMM_EXPORT int jaxcomm_fabric_domains(JaxcommText* json, JaxcommText* error) {
+  return Answer(error, [&]() -> Status {
+    const Result<std::vector<Domain>> domains = Endpoint::Domains();
+    if (!domains.ok()) return domains.status();
+    std::ostringstream out;
+    const char* comma = "";
+    out << "[";
+    for (const Domain& domain : domains.value()) {
+      out << std::exchange(comma, ",");
+      WriteDomain(out, domain);
+    }
+    out << "]";
+    CopyText(out.str(), json);
+    return Status();
+  });
+}
+
+// `rails`: a line for each rail: its kind ("tcp", "udp" or "fabric"), a space, and its name.
+JAXCOMM_EXPORT int jaxcomm_job_open_rails(const char* rails, JaxcommText* error) {
   return Answer(error, [&] {
-    std::vector<std::string> rails;
-    std::istringstream lines(names);
-    for (std::string name; std::getline(lines, name);) rails.push_back(name);
-    return TheJob().OpenRails(std::string_view(kind) == "udp" ? RailKind::kUdp : RailKind::kTcp, rails);
+    std::vector<NamedRail> named;
+    std::istringstream lines(rails);
+    for (std::string line; std::getline(lines, line);) {
+      const size_t space = line.find(' ');
+      named.push_back({line.substr(space + 1), KindOf(line.substr(0, space))});
+    }
+    return TheJob().OpenRails(named);
   });
 }
 
@@ -174,6 +235,13 @@ JAXCOMM_EXPORT int jaxcomm_job_add_udp(int64_t process, int64_t rail, const UdpC
   });
 }
 
+JAXCOMM_EXPORT int jaxcomm_job_add_fabric(int64_t process, int64_t rail, const FabricConnection* given,
+                                          JaxcommText* error) {
+  return Answer(error, [&] {
+    return TheJob().AddFabric(static_cast<uint32_t>(process), static_cast<uint32_t>(rail), PathOf(*given));
+  });
+}
+
 JAXCOMM_EXPORT int jaxcomm_job_rails(JaxcommText* json, JaxcommText* error) {
   return Answer(error, [&] { CopyText(TheJob().RailsJson(), json); });
 }
@@ -211,6 +279,13 @@ JAXCOMM_EXPORT int jaxcomm_job_restore_tcp(int64_t process, int64_t rail, int64_
 JAXCOMM_EXPORT int jaxcomm_job_restore_udp(int64_t process, int64_t rail, int64_t fences, const UdpConnection* given,
                                            JaxcommText* error) {
   return Answer(error, [&] { return TheJob().RestoreUdp(LostOf(process, rail, fences), PathOf(*given)); });
+}
+
+// Restores a rail with a new path over libfabric. Takes ownership of the path's socket. Closes the socket if the rail
+// cannot be restored now.
+JAXCOMM_EXPORT int jaxcomm_job_restore_fabric(int64_t process, int64_t rail, int64_t fences,
+                                              const FabricConnection* given, JaxcommText* error) {
+  return Answer(error, [&] { return TheJob().RestoreFabric(LostOf(process, rail, fences), PathOf(*given)); });
 }
 
 // `hosts[p]` is the number of process p's host; line p of `names` is the host's name.

@@ -1,4 +1,5 @@
-// Common names for the types of the TCP transport and of the UDP transport, for tests that both must pass.
+// Common names for the types of the transports over sockets, for tests that all must pass. The transport over libfabric
+// is tested over several providers.
 //
 //   template <typename Kind>
 //   class SocketTransportTest : public testing::Test {};
@@ -9,8 +10,10 @@
 //   }
 #pragma once
 
+#include <memory>
 #include <utility>
 
+#include "cc/transport/fabric/testing/node.h"
 #include "cc/transport/tcp/testing/node.h"
 #include "cc/transport/udp/testing/node.h"
 #include "gtest/gtest.h"
@@ -18,29 +21,55 @@
 namespace jaxcomm {
 
 struct TcpKind {
-  using Transport = TcpTransport;
   using Node = jaxcomm::Node;
   using Raw = jaxcomm::Raw;
 
   static constexpr const char* kName = "TCP";
 
+  static bool IsAvailable() { return true; }
+  static Status Create(uint32_t process, Transport::Events* events) {
+    return TcpTransport::Create(process, events).status();
+  }
   static std::pair<int, int> Paths() { return Connection(); }
+  static std::pair<int, int> PathsBetween(Node&, Node&) { return Paths(); }
   static int ConnectionOf(int path) { return path; }
   static void ConnectFast(Node& a, Node& b) { Connect(a, b); }
 };
 
 struct UdpKind {
-  using Transport = UdpTransport;
   using Node = UdpNode;
   using Raw = RawUdp;
 
   static constexpr const char* kName = "UDP";
 
+  static bool IsAvailable() { return true; }
+  static Status Create(uint32_t process, Transport::Events* events) {
+    return UdpTransport::Create(process, events).status();
+  }
   static std::pair<UdpPath, UdpPath> Paths() { return jaxcomm::Paths(); }
+  static std::pair<UdpPath, UdpPath> PathsBetween(Node&, Node&) { return Paths(); }
   static int ConnectionOf(const UdpPath& path) { return path.connection; }
   static void ConnectFast(Node& a, Node& b) { Connect(a, b, nullptr, UdpTransport::kMaxPacketBytes); }
 };
 
-using SocketKinds = testing::Types<TcpKind, UdpKind>;
+template <typename Provider>
+struct FabricKind {
+  using Node = FabricNode<Provider>;
+  using Raw = RawFabric<Provider>;
+
+  static constexpr const char* kName = "libfabric";
+
+  static bool IsAvailable() { return OpenEndpoint(Provider::kProvider).ok(); }
+  static Status Create(uint32_t process, Transport::Events* events) {
+    std::unique_ptr<Endpoint> endpoint = std::move(OpenEndpoint(Provider::kProvider).value());
+    return FabricTransport::Create(process, kFabricProcesses, events, std::move(endpoint)).status();
+  }
+  static std::pair<FabricPath, FabricPath> PathsBetween(Node& a, Node& b) { return FabricPaths(a, b); }
+  static void ConnectFast(Node& a, Node& b) { Connect(a, b); }
+};
+
+using IpKinds = testing::Types<TcpKind, UdpKind>;
+using SocketKinds =
+    testing::Types<TcpKind, UdpKind, FabricKind<RxmOverTcp>, FabricKind<RxdOverUdp>, FabricKind<SharedMemory>>;
 
 }  // namespace jaxcomm

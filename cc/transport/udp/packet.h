@@ -12,7 +12,7 @@
 #include <cstdint>
 #include <optional>
 
-#include "cc/transport/udp/siphash.h"
+#include "cc/transport/siphash.h"
 
 namespace jaxcomm {
 

@@ -31,12 +31,12 @@
 
 #include "cc/base/status.h"
 #include "cc/transport/lossy_transport.h"
+#include "cc/transport/siphash.h"
 #include "cc/transport/socket.h"
 #include "cc/transport/socket_transport.h"
 #include "cc/transport/transport.h"
 #include "cc/transport/udp/datagrams.h"
 #include "cc/transport/udp/packet.h"
-#include "cc/transport/udp/siphash.h"
 
 namespace jaxcomm {
 

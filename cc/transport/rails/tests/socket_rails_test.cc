@@ -17,6 +17,7 @@
 #include <utility>
 #include <vector>
 
+#include "cc/transport/fabric/testing/node.h"
 #include "cc/transport/rails/rails.h"
 #include "cc/transport/tcp/testing/node.h"
 #include "cc/transport/udp/testing/node.h"
@@ -27,7 +28,7 @@ namespace {
 
 constexpr uint32_t kRails = 3, kThreads = 3, kMessages = 30;
 
-enum class Kind { kTcp, kUdp };
+enum class Kind { kTcp, kUdp, kFabric };
 using Kinds = std::array<Kind, kRails>;
 
 // A rail of a process.
@@ -35,22 +36,35 @@ struct OwnRail {
   OwnRail(Kind kind, uint32_t self, Transport::Events* events) {
     if (kind == Kind::kTcp) {
       tcp = std::move(TcpTransport::Create(self, events).value());
+    } else if (kind == Kind::kFabric) {
+      std::unique_ptr<Endpoint> endpoint = std::move(OpenEndpoint(RxmOverTcp::kProvider).value());
+      fabric = std::move(FabricTransport::Create(self, kFabricProcesses, events, std::move(endpoint)).value());
     } else {
       udp = std::move(UdpTransport::Create(self, events).value());
     }
   }
-  RailTransport* transport() const { return tcp ? static_cast<RailTransport*>(tcp.get()) : udp.get(); }
-  void Leave() { tcp ? tcp->Leave() : udp->Leave(); }
-  // Keeps a second descriptor of the connection, because the transport may close the first one at any time.
-  Status Connect(uint32_t process, const UdpPath& path) {
+  RailTransport* transport() const {
+    if (fabric) return fabric.get();
+    return tcp ? static_cast<RailTransport*>(tcp.get()) : udp.get();
+  }
+  void Leave() { fabric ? fabric->Leave() : tcp ? tcp->Leave() : udp->Leave(); }
+  // Keeps a second descriptor of the connection, because the transport may close the first one at any time. `there`:
+  // the rail of the other process. `number`: the number of the path.
+  Status Connect(uint32_t process, const UdpPath& path, const OwnRail& there, uint8_t number) {
     connection = dup(path.connection);
     if (udp) return udp->AddPeer(process, path);
     close(path.socket);
+    if (fabric) {
+      SipKey sends = path.sends, receives = path.receives;
+      sends[15] = receives[15] = number;
+      return fabric->AddPeer(process, {path.connection, there.fabric->domain().address, sends, receives});
+    }
     return tcp->AddPeer(process, path.connection);
   }
 
   std::unique_ptr<TcpTransport> tcp;
   std::unique_ptr<UdpTransport> udp;
+  std::unique_ptr<FabricTransport> fabric;
   int connection = -1;
 };
 
@@ -128,12 +142,15 @@ class SocketRailsTest : public testing::TestWithParam<Case> {
 };
 
 TEST_P(SocketRailsTest, EveryMessageComesOnceWhileRailsAreResetAndRestored) {
+  const Kinds& kinds = GetParam().kinds;
+  if (std::count(kinds.begin(), kinds.end(), Kind::kFabric) > 0 && !OpenEndpoint(RxmOverTcp::kProvider).ok())
+    GTEST_SKIP() << "this machine lacks libfabric or the provider";
   std::array<std::unique_ptr<Process>, 2> processes = {std::make_unique<Process>(0, GetParam().kinds),
                                                        std::make_unique<Process>(1, GetParam().kinds)};
   for (uint32_t rail = 0; rail < kRails; ++rail) {
     const auto [one, other] = NewPaths(rail);
-    EXPECT_TRUE(processes[0]->own[rail].Connect(1, one).ok());
-    EXPECT_TRUE(processes[1]->own[rail].Connect(0, other).ok());
+    EXPECT_TRUE(processes[0]->own[rail].Connect(1, one, processes[1]->own[rail], 0).ok());
+    EXPECT_TRUE(processes[1]->own[rail].Connect(0, other, processes[0]->own[rail], 0).ok());
   }
   for (auto& each : processes) EXPECT_TRUE(each->rails.Start().ok());
 
@@ -230,7 +247,8 @@ TEST_P(SocketRailsTest, EveryMessageComesOnceWhileRailsAreResetAndRestored) {
           each->rails.Restore({1 - each->self, lost.rail, lost.fences}, [&] {
             is_given = true;
             close(each->own[lost.rail].connection);
-            return each->own[lost.rail].Connect(1 - each->self, path);
+            const OwnRail& there = processes[1 - each->self]->own[lost.rail];
+            return each->own[lost.rail].Connect(1 - each->self, path, there, static_cast<uint8_t>(lost.fences));
           });
           if (is_given) continue;
           close(path.connection);
@@ -260,7 +278,9 @@ INSTANTIATE_TEST_SUITE_P(OfTheseKinds, SocketRailsTest,
                          testing::Values(Case{{Kind::kTcp, Kind::kTcp, Kind::kTcp}, 0},
                                          Case{{Kind::kUdp, Kind::kUdp, Kind::kUdp}, 0},
                                          Case{{Kind::kUdp, Kind::kUdp, Kind::kUdp}, 0.03},
-                                         Case{{Kind::kTcp, Kind::kUdp, Kind::kUdp}, 0.03}));
+                                         Case{{Kind::kTcp, Kind::kUdp, Kind::kUdp}, 0.03},
+                                         Case{{Kind::kTcp, Kind::kFabric, Kind::kFabric}, 0},
+                                         Case{{Kind::kFabric, Kind::kUdp, Kind::kFabric}, 0.03}));
 
 }  // namespace
 }  // namespace jaxcomm

@@ -1,4 +1,4 @@
-#include "cc/transport/udp/siphash.h"
+#include "cc/transport/siphash.h"
 
 #include <utility>
 #include <vector>

@@ -1,0 +1,118 @@
+// The state of FabricTransport for one other process.
+#pragma once
+
+#include <algorithm>
+#include <array>
+#include <cstddef>
+#include <cstdint>
+#include <deque>
+#include <map>
+#include <memory>
+#include <utility>
+#include <vector>
+
+#include "cc/base/status.h"
+#include "cc/transport/fabric/arena.h"
+#include "cc/transport/fabric/fabric_transport.h"
+#include "cc/transport/fabric/head.h"
+#include "cc/transport/socket.h"
+
+namespace jaxcomm {
+
+struct FabricTransport::Peer : SocketPeer {
+  // A queued frame. If `message` is null, the payload is in `copy`.
+  struct Frame {
+    Header header;
+    std::vector<std::byte> copy;
+    std::shared_ptr<Outgoing> message;
+  };
+  // The frames of one size. The counts begin with the path and are modulo 2^32.
+  struct Lane {
+    std::deque<Frame> frames;
+    uint32_t sent = 0, freed_there = 0;             // own frames: sent, and freed by the process
+    uint32_t arrived = 0, freed = 0, reported = 0;  // frames of the process: arrived, freed, and reported as freed
+  };
+
+  using SocketPeer::SocketPeer;
+
+  void Push(const Header& header, std::shared_ptr<Outgoing> message) override {
+    LaneOf(header).frames.push_back({header, {}, std::move(message)});
+  }
+  void PushCopy(const Header& header, const std::vector<ConstSpan>& payload) override {
+    std::vector<std::byte> copy;
+    for (const ConstSpan& span : payload) copy.insert(copy.end(), span.data, span.data + span.bytes);
+    copied += copy.size();
+    LaneOf(header).frames.push_back({header, std::move(copy), nullptr});
+  }
+  size_t copied_bytes() const override { return copied; }
+  bool waits() const override { return !waiting.empty(); }
+
+  // Starts a path. The previous path has ended.
+  void Restart(const FabricPath& its, fi_addr_t to, uint64_t number) {
+    path = its;
+    address = to;
+    path_number = number;
+    lanes = {};
+    copied = 0;
+    next = arrived_there = reported_arrived = asked = answered = looked_arrived = 0;
+    unreported_since = {};
+    is_asked = is_expected = left = false;
+    silent_looks = 0;
+    watch = ConnectionWatch();
+    gone = Status();
+  }
+
+  // Removes the queued messages of the call.
+  void Cancel(const CallId& call) {
+    for (Lane& lane : lanes) {
+      const auto is_cancelled = [&](const Frame& frame) {
+        return frame.header.type == FrameType::kMessage && frame.header.id.call == call;
+      };
+      for (const Frame& frame : lane.frames) copied -= is_cancelled(frame) ? frame.copy.size() : 0;
+      lane.frames.erase(std::remove_if(lane.frames.begin(), lane.frames.end(), is_cancelled), lane.frames.end());
+    }
+  }
+
+  Lane& LaneOf(const Header& header) { return lanes[header.bytes > Transport::kMaxNotice ? kLarge : kSmall]; }
+  uint32_t sent() const { return lanes[kSmall].sent + lanes[kLarge].sent; }
+  uint32_t arrived() const { return lanes[kSmall].arrived + lanes[kLarge].arrived; }
+  // Returns whether frames are queued, or the process has not freed their slots.
+  bool has_frames() const {
+    for (const Lane& lane : lanes) {
+      if (!lane.frames.empty() || lane.sent != lane.freed_there) return true;
+    }
+    return false;
+  }
+  bool owes_report() const {
+    return arrived() != reported_arrived || lanes[kSmall].freed != lanes[kSmall].reported ||
+           lanes[kLarge].freed != lanes[kLarge].reported;
+  }
+  // Returns the number of frames that should have arrived, because the process has answered a later question over the
+  // connection. The frames of a stopped process are not among them.
+  uint32_t unanswered() const {
+    const auto missing = static_cast<int32_t>(answered - arrived_there);
+    return missing > 0 ? static_cast<uint32_t>(missing) : 0;
+  }
+
+  FabricPath path;
+  fi_addr_t address = FI_ADDR_UNSPEC;
+  uint64_t path_number = 0;
+  std::array<Lane, kFrameSizes> lanes;
+  size_t copied = 0;
+  uint32_t next = 0;                // number of the small frame that is delivered next
+  std::map<uint32_t, Slot*> ahead;  // small frames that arrived before the next one, by number
+  std::deque<Slot*> waiting;        // frames for which the early messages leave no room
+  uint32_t arrived_there = 0;       // number of own frames that have arrived at the process
+  uint64_t confirmed = 0;           // the same on this path and all previous paths
+  uint32_t reported_arrived = 0;    // number of arrived frames that the process has been told of
+  Clock::time_point unreported_since;
+  bool is_expected = false;  // the process receives frames of this path; before, frames would be dropped
+  // A question over the connection, and number of frames sent before the question and before the last answer.
+  bool is_asked = false;
+  uint32_t asked = 0, answered = 0;
+  uint32_t looked_arrived = 0;  // arrived_there at the last search for silent hosts
+  ConnectionWatch watch;
+  int64_t forged = 0;
+};
+
+}  // namespace jaxcomm
