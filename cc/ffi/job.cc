@@ -3,9 +3,11 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <chrono>
 #include <sstream>
 #include <string>
 #include <thread>
+#include <type_traits>
 #include <utility>
 
 #include "cc/base/json.h"
@@ -13,6 +15,8 @@
 
 namespace jaxcomm {
 namespace {
+
+constexpr std::chrono::milliseconds kTrialLimit(500);  // timeout of the trial of a restored rail over libfabric
 
 void CloseAll(const std::vector<int>& descriptors) {
   for (const int descriptor : descriptors) close(descriptor);
@@ -174,7 +178,11 @@ Status Job::RestoreTo(const Rails::Lost& lost, const Path& path, const std::vect
   bool is_given = false;
   const auto connect = [&] {
     is_given = true;
-    return transport->AddPeer(lost.process, path);
+    if constexpr (std::is_same_v<Kind, FabricTransport>) {
+      return transport->AddPeer(lost.process, path, kTrialLimit);
+    } else {
+      return transport->AddPeer(lost.process, path);
+    }
   };
   const Status status = !rails_                ? InvalidArgument("this process has one rail")
                         : transport == nullptr ? InvalidArgument("this process has no such rail of that kind")

@@ -3,7 +3,9 @@
 #include <sys/socket.h>
 
 #include <algorithm>
+#include <mutex>
 #include <string>
+#include <thread>
 #include <utility>
 
 #include "cc/base/own_descriptors.h"
@@ -94,13 +96,13 @@ void FabricTransport::Leave() {
   RunCallbacks(lock);
 }
 
-Status FabricTransport::AddPeer(uint32_t process, const FabricPath& path) {
+Status FabricTransport::AddPeer(uint32_t process, const FabricPath& path, std::chrono::nanoseconds trial) {
   CloseInChildren(path.connection);
   Status status = PrepareSocket(path.connection);
   if (status.ok()) {
     Lock lock(mutex_);
     status = process == process_ ? InvalidArgument("it is this process") : Connect(lock, process, path);
-    if (status.ok()) return status;
+    if (status.ok()) return trial > trial.zero() ? AwaitTrial(lock, *peers_[process], trial) : status;
   }
   CloseOwn(path.connection);
   return Status(status.code(), "process " + std::to_string(process) + " cannot be connected: " + status.message());
@@ -114,8 +116,26 @@ Status FabricTransport::Connect(Lock& lock, uint32_t process, const FabricPath& 
   std::unique_ptr<Peer>& peer = peers_[process];
   if (!peer) peer = std::make_unique<Peer>(process);
   peer->Restart(path, address, ++paths_);
+  const std::vector<std::byte> trial(kMaxMessage);
+  peer->PushCopy({static_cast<FrameType>(kTrial), static_cast<uint32_t>(kMaxMessage), MessageId()},
+                 {{trial.data(), kMaxMessage, 0}});
   send(path.connection, &kExpects, 1, MSG_DONTWAIT | MSG_NOSIGNAL);
+  Wake();
   return Status();
+}
+
+Status FabricTransport::AwaitTrial(Lock& lock, Peer& peer, std::chrono::nanoseconds limit) {
+  const auto end = Clock::now() + limit;
+  while (peer.gone.ok() && peer.arrived_there == 0) {
+    if (Clock::now() >= end) {
+      End(peer, Status(Code::kInternal, "no frame has arrived over libfabric's " + endpoint_->domain().provider));
+      break;
+    }
+    lock.unlock();
+    std::this_thread::sleep_for(std::chrono::milliseconds(1));
+    lock.lock();
+  }
+  return peer.gone;
 }
 
 void FabricTransport::Cancel(const CallId& call) {

@@ -59,8 +59,10 @@ class FabricTransport : public SocketTransport {
 
   const Domain& domain() const { return endpoint_->domain(); }
 
-  // Takes ownership of the connection. Must be called once for each process, and may be called again after a Fence.
-  Status AddPeer(uint32_t process, const FabricPath& path);
+  // Takes ownership of the connection. Must be called once for each process, and may be called again after a Fence. The
+  // first frame of a path is a trial of full size. If `trial` is not 0, this function waits until the trial has been
+  // acknowledged, and ends the path if that takes longer than `trial`.
+  Status AddPeer(uint32_t process, const FabricPath& path, std::chrono::nanoseconds trial = {});
 
   void Cancel(const CallId& call) override;
   void Withdraw(uint32_t process, const MessageId& id) override;
@@ -85,6 +87,7 @@ class FabricTransport : public SocketTransport {
   static Arena::Counts SlotsOf(uint32_t processes);
   Status Open();
   Status Connect(Lock& lock, uint32_t process, const FabricPath& path);
+  Status AwaitTrial(Lock& lock, Peer& peer, std::chrono::nanoseconds limit);
   SocketPeer* PeerOf(uint32_t process) override;
   std::vector<SocketPeer*> Peers() override;
   std::optional<std::string> WhySilent(SocketPeer& peer, std::chrono::nanoseconds since) override;

@@ -31,8 +31,22 @@ TEST_F(FabricTransportTest, AcknowledgedFramesAreProgress) {
   EXPECT_EQ(a.transport->ProgressTo(1).unanswered, 0u);
   a.transport->Notify(1, "here");
   a.transport->Flush();
-  while (a.transport->ProgressTo(1).confirmed == 0) std::this_thread::yield();
+  while (a.transport->ProgressTo(1).confirmed < 2) std::this_thread::yield();  // the trial and the notice
   EXPECT_EQ(a.transport->ProgressTo(1).unanswered, 0u);
+}
+
+TEST_F(FabricTransportTest, APathOnWhichTheTrialFailsIsNotAdded) {
+  Node a(0), b(1);
+  const auto [ours, its] = Connection();
+  send(ours, "+", 1, MSG_NOSIGNAL);
+  const FabricPath nowhere{its, a.transport->domain().address, kFabricDownKey, kFabricUpKey};
+  EXPECT_EQ(a.transport->AddPeer(1, nowhere, std::chrono::milliseconds(100)).message(),
+            "no frame has arrived over libfabric's tcp;ofi_rxm");
+  close(ours);
+  const auto [to_b, to_a] = FabricPaths(a, b);
+  ASSERT_TRUE(b.transport->AddPeer(0, to_a).ok());
+  EXPECT_TRUE(a.transport->AddPeer(1, to_b, kTestLimit).ok());
+  EXPECT_TRUE(a.gone().empty());
 }
 
 TEST_F(FabricTransportTest, FramesToAStoppedProcessAreNotUnanswered) {
@@ -41,9 +55,10 @@ TEST_F(FabricTransportTest, FramesToAStoppedProcessAreNotUnanswered) {
   raw.Send('+');
   a.transport->Notify(1, "is anybody there");
   a.transport->Flush();
-  for (int i = 0; i < 20; ++i) {
+  for (char byte = 0; byte != '?';) {
     EXPECT_EQ(a.transport->ProgressTo(1).unanswered, 0u);
-    std::this_thread::sleep_for(std::chrono::milliseconds(2));
+    std::this_thread::sleep_for(std::chrono::milliseconds(1));
+    recv(raw.connection(), &byte, 1, MSG_DONTWAIT);
   }
   raw.Send('!');  // the process runs, and should have received the notice
   while (a.transport->ProgressTo(1).unanswered == 0) std::this_thread::yield();
@@ -85,11 +100,11 @@ TEST_F(FabricTransportTest, FramesWithAnotherKeyAreDropped) {
   ASSERT_TRUE(b.transport->AddPeer(0, wrong).ok());
   a.transport->Notify(1, "which is dropped");
   a.transport->Flush();
-  while (b.transport->forged(0) == 0) std::this_thread::yield();
+  while (b.transport->forged(0) < 2) std::this_thread::yield();
   b.transport->Notify(0, "which arrives");
   b.transport->Flush();
   EXPECT_EQ(a.AwaitNotices(1, 1)[0], "which arrives");
-  EXPECT_EQ(b.transport->forged(0), 1);
+  EXPECT_EQ(b.transport->forged(0), 2);  // the trial and the notice
 }
 
 TEST_F(FabricTransportTest, ASenderWaitsWhileItsViewsAreHeld) {

@@ -27,7 +27,9 @@ struct FabricHead {
   std::array<uint16_t, 2> freed = {};  // number of the sender's slots, by size, that are free again
 };
 
-constexpr uint32_t kAcknowledgement = 0x3141636A;  // in place of the frame's type; spells jcA1
+// In place of a frame's type: an acknowledgement without payload, and a trial of a path, whose payload has no meaning.
+// They spell jcA1 and jcT1.
+constexpr uint32_t kAcknowledgement = 0x3141636A, kTrial = 0x3154636A;
 
 namespace fabric_head {
 constexpr size_t kProcessAt = kHeaderBytes, kArrivedAt = 46, kNumberAt = 48, kFreedAt = 52, kTagAt = 56;

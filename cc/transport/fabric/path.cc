@@ -123,7 +123,8 @@ void FabricTransport::Take(Lock& lock, Slot* slot, size_t bytes) {
   const auto found = bytes < kHeadBytes ? peers_.end() : peers_.find(head.process);
   if (found == peers_.end() || !found->second->gone.ok()) return Receive(slot);
   Peer& peer = *found->second;
-  const bool is_report = LoadNumber<uint32_t>(slot->data) == kAcknowledgement;
+  const auto type = LoadNumber<uint32_t>(slot->data);
+  const bool is_report = type == kAcknowledgement;
   const bool has_arrived_before = !is_report && slot->size == kSmall &&
                                   (static_cast<int32_t>(head.number - peer.next) < 0 || peer.ahead.count(head.number));
   if (!IsSealed(slot->data, peer.path.receives) || has_arrived_before) {
@@ -140,6 +141,7 @@ void FabricTransport::Take(Lock& lock, Slot* slot, size_t bytes) {
   slot->process = peer.process;
   slot->path = peer.path_number;
   ++peer.lanes[slot->size].arrived;
+  if (type == kTrial) return Free(peer, slot);
   const Result<Header> header = DecodeHeader(slot->data);
   const bool has_other_size = header.ok() && (header.value().bytes + kHeadBytes != bytes ||
                                               &peer.LaneOf(header.value()) != &peer.lanes[slot->size]);
