@@ -37,6 +37,16 @@ class UdpConnection(Struct):
     )
 
 
+class FabricConnection(Struct):
+    _fields_ = (
+        ("connection", c_int32),
+        ("address", c_char_p),
+        ("address_bytes", c_int64),
+        ("sends", c_char_p),
+        ("receives", c_char_p),
+    )
+
+
 class RailShares(Struct):
     _fields_ = (
         ("min_bytes", c_void_p),

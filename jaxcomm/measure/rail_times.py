@@ -79,12 +79,12 @@ def measure(job: MeasuredJob, seconds: float, progress: Progress = lambda share:
     return [
         Rail(
             name=name,
-            transport="udp" if own.is_over_udp else "tcp",
+            transport=kind,
             latency=[Sample(bytes=size, seconds=each) for size, each in zip(sizes, table, strict=True)],
             slowdown=slowdown,
             processor_s_per_byte=busy,
         )
-        for name, table, busy in zip(own.rails, tables, processor, strict=True)
+        for name, kind, table, busy in zip(own.rails, own.kinds, tables, processor, strict=True)
     ]
 
 

@@ -13,7 +13,7 @@ from collections.abc import Iterable, Mapping, Sequence
 
 from jaxcomm.distributed.connect import stages
 from jaxcomm.distributed.connect.addresses import Route, local_address, routes
-from jaxcomm.distributed.connect.settings import Settings
+from jaxcomm.distributed.connect.settings import FABRIC, Settings
 from jaxcomm.errors import JaxcommError
 
 
@@ -31,7 +31,8 @@ def agreed_route(process: int, others: Iterable[int], chosen: Settings, coordina
       JaxcommError: the coordinator has no address, the other hosts have no common address family, or no other host
         can be reached.
     """
-    named = chosen.interface or chosen.rails or chosen.transport == "shm"
+    has_fabric = any(rail.kind == FABRIC for rail in chosen.rails)  # the connection beside it uses the route
+    named = chosen.interface or (chosen.rails and not has_fabric) or chosen.transport == "shm"
     known = [] if named else routes(coordinator)
     is_here = any(route.is_local for route in known)
     own = [] if is_here else [route.own for route in known]

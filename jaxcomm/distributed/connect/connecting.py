@@ -16,9 +16,10 @@ import time
 from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
-from jaxcomm.distributed.connect import records, stages, udp_paths
+from jaxcomm.distributed.connect import fabric_paths, records, stages, udp_paths
 from jaxcomm.distributed.connect.addresses import listening_socket
 from jaxcomm.distributed.connect.agreed_route import agreed_route
+from jaxcomm.distributed.connect.fabric_paths import FabricPath
 from jaxcomm.distributed.connect.introductions import (
     Introduced,
     agree_on_key,
@@ -27,7 +28,7 @@ from jaxcomm.distributed.connect.introductions import (
 )
 from jaxcomm.distributed.connect.listener import Listener
 from jaxcomm.distributed.connect.membership import ABSENT, Membership, MessageCore
-from jaxcomm.distributed.connect.settings import Settings
+from jaxcomm.distributed.connect.settings import FABRIC, Settings
 from jaxcomm.distributed.connect.udp_paths import UdpPath
 from jaxcomm.distributed.rails import rail_ends
 from jaxcomm.distributed.rails.connections import (
@@ -41,6 +42,7 @@ from jaxcomm.distributed.rails.connections import (
 from jaxcomm.distributed.rails.planned_rails import shares_of
 from jaxcomm.distributed.rails.rail_ends import RailEnd
 from jaxcomm.distributed.rails.repair import Repair
+from jaxcomm.errors import JaxcommError
 from jaxcomm.ffi.shares import PlanRails, SharesFrom
 from jaxcomm.log import say_once
 
@@ -54,12 +56,22 @@ class _Ends(NamedTuple):
 
 
 class _Connections(NamedTuple):
-    """The connections to other hosts. `leads` has the rails to each process, and `used` has the rails of the job."""
+    """The connections to other hosts.
+
+    Attributes:
+      leads: the rails to each process.
+      sockets: the connections, by process and rail.
+      paths: the paths that belong to connections, by process and rail.
+      used: the rails of the job.
+      kinds: the kind of each rail.
+      down: the processes and rails that are not connected now.
+    """
 
     leads: dict[int, list[str]]
     sockets: dict[tuple[int, str], socket.socket]
-    paths: dict[tuple[int, str], UdpPath]
+    paths: dict[tuple[int, str], UdpPath | FabricPath]
     used: list[str]
+    kinds: dict[str, str]
     down: list[tuple[int, str]]
 
 
@@ -95,7 +107,7 @@ def connect_as(
         generation, key = agree_on_key(process, min(members), chosen, generation, deadline)
         route = agreed_route(process, others, chosen, coordinator, deadline)
         with contextlib.ExitStack() as after_failure:
-            ends = _listen(process, processes, chosen, route, key, after_failure)
+            ends = _listen(process, processes, core, chosen, route, key, after_failure)
             over_udp = chosen.transport == "udp" or (chosen.follows_plan and chosen.planned_transport == "udp")
             own = own_record(process, chosen, over_udp, core, ends.rails, planned)
             job = Introduced(own, exchange_records(own, others, key, deadline), key, deadline)
@@ -114,11 +126,19 @@ def connect_as(
 
 
 def _listen(
-    process: int, processes: int, chosen: Settings, route: str, key: bytes, after_failure: contextlib.ExitStack
+    process: int,
+    processes: int,
+    core: MessageCore,
+    chosen: Settings,
+    route: str,
+    key: bytes,
+    after_failure: contextlib.ExitStack,
 ) -> _Ends:
-    """Listens on every rail that has an address."""
+    """Listens on every rail that has an address, and opens the endpoints of fabric rails."""
     ends = _Ends([] if chosen.transport == "shm" else rail_ends.own_rails(chosen, route), {}, {})
     for number, rail in enumerate(ends.rails):
+        if rail.kind == FABRIC:
+            rail = ends.rails[number] = _with_endpoint(core, rail, is_alone=len(ends.rails) == 1)
         if not rail.address:
             continue
         bound = ends.bound[rail.name] = listening_socket(rail.address, rail.interface)
@@ -127,6 +147,17 @@ def _listen(
         after_failure.callback(listener.abandon)
         ends.rails[number] = rail._replace(port=listener.address[1])
     return ends
+
+
+def _with_endpoint(core: MessageCore, rail: RailEnd, *, is_alone: bool) -> RailEnd:
+    """Returns a fabric rail with its endpoint. If that cannot be opened, other rails are used, if there are any."""
+    try:
+        return rail._replace(fabric=core.open_fabric(rail.name, *rail_ends.fabric_name(rail.name)))
+    except JaxcommError as error:
+        if is_alone:
+            raise
+        say_once(f"the rail {rail.name} cannot be used here: {error}")
+        return rail._replace(address="", is_up=False)
 
 
 def _open_files(job: Introduced, after_failure: contextlib.ExitStack) -> dict[int, int]:
@@ -143,7 +174,11 @@ def _connect_hosts(
 ) -> _Connections:
     """Connects this process with processes on other hosts, and agrees with all processes on the unused rails."""
     own, sharing = job.own, job.sharing()
-    leads = {other: rails_between(own, peer) for other, peer in job.peers.items() if other not in sharing}
+    all_rails = [record.rails for record in job.records]
+    differing = rail_ends.differing(all_rails, transport)
+    for name, found in differing.items():
+        say_once(f"no process uses the rail {name}, because it is {found} in different processes.")
+    leads = {other: rails_between(own, peer, differing) for other, peer in job.peers.items() if other not in sharing}
     say_down(job.records)
     sockets, lacking, down = connect_rails(own, job.peers, leads, job.key, job.deadline, after_failure)
     stages.publish("connected", own.process, json.dumps([lacking, down]))
@@ -152,7 +187,7 @@ def _connect_hosts(
         for other, connection in listener.close().items():
             after_failure.callback(connection.close)
             sockets[other, name] = connection
-    without = {*lacking}
+    without = {*lacking, *differing}
     for other, text in connected.items():
         their_lacking, their_down = json.loads(text)
         without |= {*their_lacking}
@@ -160,26 +195,35 @@ def _connect_hosts(
     for to in down:
         if (unused := sockets.pop(to, None)) is not None:  # the other process did not keep this connection
             unused.close()
-    paths: dict[tuple[int, str], UdpPath] = {}
-    if transport == "udp":
+    paths: dict[tuple[int, str], UdpPath | FabricPath] = {}
+    kinds = rail_ends.kinds(all_rails, transport)
+    if {*kinds.values()} - {"tcp"}:
         used = {to: made for to, made in sockets.items() if to[1] not in without}
-        paths, without_paths = _agree_on_paths(job, used, after_failure)
+        paths, without_paths = _agree_on_paths(job, used, kinds, after_failure)
         without |= without_paths
     leads = {other: [name for name in lead if name not in without] for other, lead in leads.items()}
-    return _Connections(leads, sockets, paths, used_rails(job.records, without), down)
+    return _Connections(leads, sockets, paths, used_rails(job.records, without), kinds, down)
 
 
 def _agree_on_paths(
-    job: Introduced, sockets: Mapping[tuple[int, str], socket.socket], after_failure: contextlib.ExitStack
-) -> tuple[dict[tuple[int, str], UdpPath], set[str]]:
-    """Returns the UDP paths over these connections, and the rails that no process uses."""
-    ends = {end.name: end for end in job.own.rails}
-    paths, lacking = udp_paths.agree(job.own.process, sockets, ends, job.key, job.deadline, after_failure)
+    job: Introduced,
+    sockets: Mapping[tuple[int, str], socket.socket],
+    kinds: Mapping[str, str],
+    after_failure: contextlib.ExitStack,
+) -> tuple[dict[tuple[int, str], UdpPath | FabricPath], set[str]]:
+    """Returns the paths of the UDP and fabric rails over these connections, and the rails that no process uses."""
+    own, key, deadline = job.own, job.key, job.deadline
+    of_kind = {kind: {to: made for to, made in sockets.items() if kinds[to[1]] == kind} for kind in ("udp", FABRIC)}
+    ends = {end.name: end for end in own.rails}
+    theirs = {(other, end.name): end for other, peer in job.peers.items() for end in peer.rails}
+    over_fabric = fabric_paths.agree(own.process, of_kind[FABRIC], theirs, key, deadline)
+    over_udp, lacking = udp_paths.agree(own.process, of_kind["udp"], ends, key, deadline, after_failure)
     for (_, name), error in lacking.items():
         say_once(f"no process uses the rail {name}: {error}")
     without = {name for _, name in lacking}
-    stages.publish("udp", job.own.process, json.dumps(sorted(without)))
-    return paths, without.union(*map(json.loads, job.lookup("udp").values()))
+    stages.publish("paths", own.process, json.dumps(sorted(without)))
+    paths: dict[tuple[int, str], UdpPath | FabricPath] = {**over_udp, **over_fabric}
+    return paths, without.union(*map(json.loads, job.lookup("paths").values()))
 
 
 def _start(
@@ -199,7 +243,8 @@ def _start(
         core.add_shm(other, file, job.peers[other].number)
     round_trips = round_trips_over(leads, connections.sockets)
     shares = rails_shares(own, job.peers, leads, round_trips, planned)
-    core.open_rails(transport, used or [rail_ends.DEFAULT])
+    kinds = tuple(connections.kinds[name] for name in used) or (transport,)
+    core.open_rails([*zip(kinds, used or [rail_ends.DEFAULT], strict=True)])
     _say_lacking(job, leads)
     _add_rails(core, connections, shares)
     members = {record.process: record for record in job.records}
@@ -211,7 +256,7 @@ def _start(
     )
     repair = None
     if len(used) > 1 and leads:
-        repair = Repair(core, own, job.peers, used, job.key, ends.bound, connections.down)
+        repair = Repair(core, own, job.peers, used, kinds, job.key, ends.bound, connections.down)
     else:
         for each in ends.bound.values():
             each.close()
@@ -220,16 +265,16 @@ def _start(
         process=own.process,
         incarnations={process: members[process].incarnation for process in sorted(members)},
         transports=tuple(
-            "" if to == own.process or to not in members else "shm" if to in files else transport
+            "" if to == own.process or to not in members else "shm" if to in files else "+".join(dict.fromkeys(kinds))
             for to in range(processes)
         ),
         hosts=hosts,
         host_names={process: record.host for process, record in members.items()},
-        is_over_udp=transport == "udp",
         strangers=sum(listener.strangers for listener in ends.listeners.values()),
         core=core,
         ends=own.rails,
         rails=tuple(used),
+        kinds=kinds,
         shares=shares,
         round_trips=round_trips,
         repair=repair,
@@ -246,8 +291,8 @@ def _say_lacking(job: Introduced, leads: Mapping[int, list[str]]) -> None:
 
 
 def _add_rails(core: MessageCore, connections: _Connections, shares: Mapping[int, Sequence[SharesFrom]]) -> None:
-    """Gives the core the shares of its rails, and their TCP connections or UDP paths."""
-    leads, sockets, _, used, down = connections
+    """Gives the core the shares of its rails, and their connections or paths."""
+    leads, sockets, used, down = connections.leads, connections.sockets, connections.used, connections.down
     for other, lead in leads.items():
         if len(used) > 1 and any((other, name) in sockets for name in lead):
             table = [(each.min_bytes, [each.shares.get(name, 0) for name in used]) for each in shares[other]]
@@ -257,9 +302,11 @@ def _add_rails(core: MessageCore, connections: _Connections, shares: Mapping[int
         path = connections.paths.get((other, name))
         if name not in leads[other]:
             connection.close()
-            if path is not None:
+            if isinstance(path, UdpPath):
                 path.socket.close()
-        elif path is not None:
+        elif isinstance(path, UdpPath):
             core.add_udp(other, used.index(name), path)
+        elif path is not None:
+            core.add_fabric(other, used.index(name), path)
         else:
             core.add_tcp(other, used.index(name), connection.detach())

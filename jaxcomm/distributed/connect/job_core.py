@@ -5,6 +5,7 @@ from __future__ import annotations
 import atexit
 import contextlib
 import ctypes
+import json
 import os
 import time
 from collections.abc import Callable, Sequence
@@ -17,11 +18,13 @@ from jax.sharding import Mesh, NamedSharding, PartitionSpec
 
 from jaxcomm import ffi
 from jaxcomm.distributed import forks
+from jaxcomm.distributed.connect.fabric_paths import FabricPath
 from jaxcomm.distributed.connect.settings import MOST_RAILS
 from jaxcomm.distributed.connect.udp_paths import UdpPath
+from jaxcomm.distributed.rails.rail_ends import FabricEnd
 from jaxcomm.environment import LAUNCHER
 from jaxcomm.errors import JaxcommError
-from jaxcomm.ffi.arguments import RailShares, UdpConnection
+from jaxcomm.ffi.arguments import FabricConnection, RailShares, UdpConnection
 from jaxcomm.ffi.cpu import CPU
 from jaxcomm.log import printable
 
@@ -57,9 +60,14 @@ class JobCore:
         """Takes the descriptor of another process's shared-memory file. Fails if the file's number is not `nonce`."""
         CPU.call("job_add_shm", process, fd, nonce)
 
-    def open_rails(self, kind: str, names: list[str]) -> None:
-        """Opens the rails with these names, all as "tcp" or all as "udp"."""
-        CPU.call("job_open_rails", kind.encode(), os.fsencode("".join(f"{name}\n" for name in names)))
+    def open_fabric(self, rail: str, provider: str, domain: str) -> FabricEnd:
+        """Opens the endpoint of a fabric rail, in a domain of libfabric's choice if `domain` is ""."""
+        found = json.loads(CPU.text("job_open_fabric", rail.encode(), provider.encode(), domain.encode()))
+        return FabricEnd(found["provider"], found["domain"], found["protocol"], found["address"])
+
+    def open_rails(self, rails: list[tuple[str, str]]) -> None:
+        """Opens rails, each given as its kind and its name."""
+        CPU.call("job_open_rails", os.fsencode("".join(f"{kind} {name}\n" for kind, name in rails)))
 
     def set_rails(
         self, process: int, connected: list[int], down: list[int], shares: list[tuple[int, list[int]]]
@@ -87,6 +95,10 @@ class JobCore:
         """Takes the sockets of a path."""
         CPU.call("job_add_udp", process, rail, _taken(path))
 
+    def add_fabric(self, process: int, rail: int, path: FabricPath) -> None:
+        """Takes the connection of a path."""
+        CPU.call("job_add_fabric", process, rail, _taken_fabric(path))
+
     def lost_rails(self) -> list[tuple[int, int, int]]:
         """Returns the cut rails that can be restored: each rail's process, number, and number of cuts so far."""
         most = self._processes * MOST_RAILS
@@ -101,6 +113,10 @@ class JobCore:
     def restore_udp(self, process: int, rail: int, cuts: int, path: UdpPath) -> None:
         """Does the same as `restore_tcp` with the sockets of a path."""
         CPU.call("job_restore_udp", process, rail, cuts, _taken(path))
+
+    def restore_fabric(self, process: int, rail: int, cuts: int, path: FabricPath) -> None:
+        """Does the same as `restore_tcp` with the connection of a path. Waits up to 0.5 s for a trial of the path."""
+        CPU.call("job_restore_fabric", process, rail, cuts, _taken_fabric(path))
 
     def start(self, hosts: Sequence[int], host_names: Sequence[str]) -> None:
         """Starts the transport, after all other members were added. Takes each process's host number and name."""
@@ -135,6 +151,11 @@ def _table(shares: list[tuple[int, list[int]]]) -> RailShares:
 def _taken(path: UdpPath) -> UdpConnection:
     """Converts a path to the core's type. The core owns the path's sockets from now on."""
     return UdpConnection(path.connection.detach(), path.socket.detach(), *path[2:])
+
+
+def _taken_fabric(path: FabricPath) -> FabricConnection:
+    """Converts a path to the core's type. The core owns the path's connection from now on."""
+    return FabricConnection(path.connection.detach(), path.address, len(path.address), path.sends, path.receives)
 
 
 def _leave() -> bool:

@@ -127,7 +127,7 @@ def join(
             "the processes are already connected: the rails keep their shares, and the plan's shares are ignored. "
             "Call jaxcomm.init(plan=…) before the first collective."
         )
-    protocols = {"tcp", "udp"} & {*outcome.transports}
+    protocols = sorted({*outcome.transports} - {"", "shm"})
     if planned_transport not in ("", chosen.planned_transport) and chosen.follows_plan and protocols:
         say_once(
             f"the processes are already connected: hosts keep using {' and '.join(protocols).upper()} instead of the "

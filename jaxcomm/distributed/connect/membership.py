@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Final, NamedTuple, Protocol
 
+from jaxcomm.distributed.connect.fabric_paths import FabricPath
 from jaxcomm.distributed.connect.udp_paths import UdpPath
-from jaxcomm.distributed.rails.rail_ends import RailEnd
+from jaxcomm.distributed.rails.rail_ends import FabricEnd, RailEnd
 from jaxcomm.distributed.rails.repair import RailsCore, Repair
 from jaxcomm.ffi.shares import SharesFrom
 
@@ -22,8 +23,14 @@ class MessageCore(RailsCore, Protocol):
     def add_shm(self, process: int, fd: int, number: int) -> None:
         """Takes the descriptor of another process's shared-memory file. Fails if the file's number is not `number`."""
 
-    def open_rails(self, kind: str, names: list[str]) -> None:
-        """Opens these rails, all as "tcp" or all as "udp". All processes pass the same names in the same order."""
+    def open_fabric(self, rail: str, provider: str, domain: str) -> FabricEnd:
+        """Opens the endpoint of a fabric rail. Raises JaxcommError if libfabric, the provider or the domain is missing.
+
+        Must be called before `open_rails`, which closes the endpoints of unused rails.
+        """
+
+    def open_rails(self, rails: list[tuple[str, str]]) -> None:
+        """Opens rails, each given as its kind and its name. All processes pass the same rails in the same order."""
 
     def set_rails(
         self, process: int, connected: list[int], down: list[int], shares: list[tuple[int, list[int]]]
@@ -42,6 +49,9 @@ class MessageCore(RailsCore, Protocol):
     def add_udp(self, process: int, rail: int, path: UdpPath) -> None:
         """Takes the sockets of a path."""
 
+    def add_fabric(self, process: int, rail: int, path: FabricPath) -> None:
+        """Takes the connection of a path."""
+
     def start(self, hosts: Sequence[int], host_names: Sequence[str]) -> None:
         """Starts the transport, after all other members were added.
 
@@ -59,14 +69,15 @@ class Membership(NamedTuple):
       generation: the number of times that processes of this job were connected.
       process: the number of this process.
       incarnations: for each member, in ascending order, the number of the member's start.
-      transports: for each process, "shm", "tcp" or "udp"; "" for this process and for processes that are not members.
+      transports: for each process, "shm", or the kinds of the rails, as in "tcp" or "tcp+fabric"; "" for this process
+        and for processes that are not members.
       hosts: for each process, the first process on its host.
       host_names: for each member, a text that identifies its host.
-      is_over_udp: whether processes that share no memory use UDP.
       strangers: the number of connections that were closed because they did not belong to the job.
       core: the core that carries messages between the processes.
       ends: the rails of this process.
       rails: the names of the job's rails, the same in all processes; empty if all processes share memory.
+      kinds: the kind of each of these rails: "tcp", "udp" or "fabric"; one kind for the default if `rails` is empty.
       shares: the rails' shares to each process that is reached over the network.
       round_trips: for each process and rail, the lowest RTT at the start, in seconds; omits RTTs that the kernel does
         not know.
@@ -79,14 +90,19 @@ class Membership(NamedTuple):
     transports: tuple[str, ...]
     hosts: tuple[int, ...]
     host_names: Mapping[int, str]
-    is_over_udp: bool
     strangers: int
     core: MessageCore
     ends: tuple[RailEnd, ...]
     rails: tuple[str, ...]
+    kinds: tuple[str, ...]
     shares: Mapping[int, Sequence[SharesFrom]]
     round_trips: Mapping[tuple[int, str], float]
     repair: Repair | None
+
+    @property
+    def is_over_udp(self) -> bool:
+        """Whether processes that share no memory use UDP, and nothing else."""
+        return all(kind == "udp" for kind in self.kinds)
 
     def set_shares(self, process: int, shares: Sequence[SharesFrom]) -> None:
         """Sets the rails' shares of later messages to a process. There must be several rails."""

@@ -1,7 +1,7 @@
 """The job's name, and the values that each process publishes: the numbers of its devices and a signed record.
 
 The records determine how two processes are connected: over shared memory within a host (one kernel, PID namespace and
-user), else over TCP or UDP.
+user), else over TCP, UDP or libfabric.
 """
 
 from __future__ import annotations
@@ -11,13 +11,13 @@ import os
 import uuid
 from collections.abc import Iterable
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import jax
 
 from jaxcomm.distributed import store
 from jaxcomm.distributed.connect.secret import is_mac, mac
-from jaxcomm.distributed.rails.rail_ends import RailEnd
+from jaxcomm.distributed.rails.rail_ends import FabricEnd, RailEnd
 from jaxcomm.errors import JaxcommError
 
 _MOST_BYTES = 8192
@@ -163,12 +163,17 @@ def verified(text: str, process: int, key: bytes) -> Record:
             "  Cure: give all processes the same JAXCOMM_SECRET_FILE, or none."
         )
     record = Record(*json.loads(content))
-    record = record._replace(rails=tuple(RailEnd(*each) for each in record.rails))
+    record = record._replace(rails=tuple(_rail(*each) for each in record.rails))
     if record.process != process:
         raise JaxcommError(
             f"process {process} published the record of process {record.process}.\n  Cure: start the job anew."
         )
     return record
+
+
+def _rail(*fields: Any) -> RailEnd:
+    rail = RailEnd(*fields)
+    return rail if rail.fabric is None else rail._replace(fabric=FabricEnd(*rail.fabric))
 
 
 def _bytes(text: str) -> bytes:

@@ -21,16 +21,27 @@ from jaxcomm.environment import (
 from jaxcomm.errors import JaxcommError
 
 TRANSPORTS = ("auto", "shm", "tcp", "udp")
+FABRIC: Final = "fabric"  # the kind of rails over libfabric
 MOST_RAILS: Final = 16
 _MOST_RATE: Final = 10**9
-_RATE: Final = re.compile("[0-9]{1,10}")
+_RAIL: Final = re.compile(
+    r"(?:(?P<fabric>fabric:(?![0-9]+$)[^:/\s]+(?:/[^:/\s]+)?)|(?:(?P<kind>tcp|udp):(?![0-9]+$))?(?P<name>[^:]+))"
+    r"(?::(?P<rate>[0-9]{1,10}))?"
+)
 
 
 class NamedRail(NamedTuple):
-    """A named rail: an interface or an IPv4 address, and its rate relative to other rails (0 if not given)."""
+    """A rail that the user has named.
+
+    Attributes:
+      name: an interface, an IPv4 address, or a fabric as in "fabric:verbs/mlx5_0".
+      rate: the rate relative to other rails; 0 if not given.
+      kind: "tcp", "udp" or "fabric"; "" for the kind of JAXCOMM_TRANSPORT or the plan.
+    """
 
     name: str
     rate: int = 0
+    kind: str = ""
 
 
 class Settings(NamedTuple):
@@ -44,7 +55,8 @@ class Settings(NamedTuple):
       secret_file: JAXCOMM_SECRET_FILE: the file with the job's secret; "" lets process 0 create and publish a secret.
       timeout_s: JAXCOMM_CONNECT_TIMEOUT_S: the seconds in which all processes must arrive and be connected. The default
         is long, because a process may compile before it arrives.
-      rails: JAXCOMM_RAILS: interfaces, as in "eth0,eth1", or with Mbit/s "eth0:4000,eth1:1000"; () detects the rails.
+      rails: JAXCOMM_RAILS: interfaces and fabrics, as in "eth0,udp:eth1,fabric:verbs", or with Mbit/s
+        "eth0:4000,eth1:1000"; () detects the rails.
       planned_transport: the plan's transport between hosts, "tcp" or "udp", or "".
     """
 
@@ -93,7 +105,9 @@ def from_environment(environment: Mapping[str, str] = os.environ) -> Settings:
 
 
 def named_rails(source: str, words: str | Sequence[str]) -> tuple[NamedRail, ...]:
-    """Parses rails, each written "eth0" or "eth0:4000".
+    """Parses rails, each written "eth0", "udp:eth0", "eth0:4000" or "fabric:verbs/mlx5_0:100000".
+
+    "tcp:4000" is the interface tcp with a rate.
 
     Args:
       source: the setting's source, for errors.
@@ -108,10 +122,14 @@ def named_rails(source: str, words: str | Sequence[str]) -> tuple[NamedRail, ...
         raise _wrong(f"{source} is {words!r}", "it is a string, or a list with a string for each rail")
     rails = []
     for word in each_word:
-        name, colon, rate = word.strip().partition(":")
-        if not name or (colon and not (_RATE.fullmatch(rate) and 0 < int(rate) <= _MOST_RATE)):
-            raise _wrong(f"{source} names the rail {word!r}", "a rail is an interface, or an interface and its rate")
-        rails.append(NamedRail(name, int(rate or 0)))
+        match = _RAIL.fullmatch(word.strip())
+        if match is None or not 0 < int(match["rate"] or 1) <= _MOST_RATE:
+            raise _wrong(
+                f"{source} names the rail {word!r}",
+                "a rail is [tcp:|udp:]INTERFACE[:MBIT] or fabric:PROVIDER[/DOMAIN][:MBIT]",
+            )
+        kind = FABRIC if match["fabric"] else match["kind"] or ""
+        rails.append(NamedRail(match["fabric"] or match["name"], int(match["rate"] or 0), kind))
     if len({rail.name for rail in rails}) < len(rails) or len(rails) > MOST_RAILS:
         raise _wrong(f"{source} names {', '.join(rail.name for rail in rails)}", f"up to {MOST_RAILS}, each once")
     if any(rail.rate for rail in rails) and not all(rail.rate for rail in rails):

@@ -12,7 +12,7 @@ from jaxcomm.distributed import store
 from jaxcomm.distributed.connect.handshake import VERSION
 from jaxcomm.errors import JaxcommError
 
-STAGES: Final = ("generation", "route", "record", "connected", "udp")  # in this order
+STAGES: Final = ("generation", "route", "record", "connected", "paths")  # in this order
 _FAILED: Final = "failed: "
 _CURE: Final = "run the same steps in all processes; JAXCOMM_CONNECT_TIMEOUT_S=600 gives them more time."
 

@@ -21,8 +21,8 @@ from jaxcomm.log import say_once
 _AGAIN_S: Final = 1.0  # timeout of an attempt over a rail on which an attempt to another process failed
 
 
-def rails_between(own: Record, peer: Record) -> list[str]:
-    """Returns the rails that lead to another process.
+def rails_between(own: Record, peer: Record, without: Collection[str] = ()) -> list[str]:
+    """Returns the rails that lead to another process, except those in `without`.
 
     Raises:
       JaxcommError: there is no common rail, or the plans of the two processes have different rails or shares.
@@ -33,7 +33,7 @@ def rails_between(own: Record, peer: Record) -> list[str]:
             f"process {lower.process} and process {higher.process} have plans with different rails.\n"
             "  Cure: jaxcomm.init(plan=…) with the same plan in all processes, or in none."
         )
-    lead = rail_ends.common(lower.rails, higher.rails)
+    lead = [name for name in rail_ends.common(lower.rails, higher.rails) if name not in without]
     if not lead:
         have = " and ".join(
             f"process {each.process} has {rail_ends.in_words(rail.name for rail in each.rails)}"

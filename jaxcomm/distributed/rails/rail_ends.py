@@ -1,26 +1,44 @@
 """The rails of this process, the rails that two processes have in common, and each rail's share.
 
-A rail is a network interface between hosts. Its name is the same on all hosts. JAXCOMM_RAILS or
-`jaxcomm.init(rails=…)` names the rails. If neither is set, the rails are detected: the route to the coordinator, and
+A rail is a network interface between hosts, or a fabric of libfabric. Its name is the same on all hosts. JAXCOMM_RAILS
+or `jaxcomm.init(rails=…)` names the rails. If neither is set, the rails are detected: the route to the coordinator, and
 other hardware interfaces with a known speed. A detected interface connects two hosts if both hosts have an interface of
-this name in the same network.
+this name in the same network. A fabric is never detected.
 """
 
 from __future__ import annotations
 
 import ipaddress
 import itertools
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Final, NamedTuple
 
 from jaxcomm.distributed.connect.addresses import listening_socket, local_address
 from jaxcomm.distributed.connect.interfaces import Interface, interfaces
-from jaxcomm.distributed.connect.settings import MOST_RAILS, Settings
+from jaxcomm.distributed.connect.settings import FABRIC, MOST_RAILS, NamedRail, Settings
+from jaxcomm.environment import FABRIC_TESTS, is_on
 from jaxcomm.errors import JaxcommError
 from jaxcomm.ffi.shares import SharesFrom, in_units
 
 ANY_HOST: Final = "192.0.2.1:1"  # reserved for documentation (RFC 5737): has a route, but nothing is sent to it
+_TEST_PROVIDERS: Final = ("tcp", "net", "udp", "sockets", "shm")  # of libfabric; they need no fabric
 DEFAULT: Final = ""  # the rail to the coordinator if the user names no rail; hosts may name its interface differently
+
+
+class FabricEnd(NamedTuple):
+    """The endpoint of a fabric rail.
+
+    Attributes:
+      provider: libfabric's name of the provider, such as "verbs;ofi_rxm".
+      domain: the name of the domain, such as "mlx5_0".
+      protocol: libfabric's number of the protocol. It must be the same in all processes.
+      address: the endpoint's address, in hexadecimal.
+    """
+
+    provider: str
+    domain: str
+    protocol: int
+    address: str
 
 
 class RailEnd(NamedTuple):
@@ -34,6 +52,8 @@ class RailEnd(NamedTuple):
       rate: the rail's rate in Mbit/s, or its rate in JAXCOMM_RAILS, which may be relative to other rails; 0 if unknown.
       network: the network in which both ends must be; "" for a rail that the user named.
       is_up: whether the interface exists and has a carrier.
+      kind: "tcp", "udp" or "fabric"; "" for the kind that the processes agree on.
+      fabric: the endpoint of a fabric rail. `address` and `port` are then of the connection beside it.
     """
 
     name: str
@@ -43,6 +63,17 @@ class RailEnd(NamedTuple):
     rate: int
     network: str
     is_up: bool = True
+    kind: str = ""
+    fabric: FabricEnd | None = None
+
+    def agreed(self, default: str) -> tuple[str, str, int]:
+        """Returns what must be the same in all processes: the kind and, of a fabric, the provider and protocol.
+
+        Args:
+          default: the kind of rails for which the user named no kind.
+        """
+        end = self.fabric
+        return (self.kind or default, end.provider if end else "", end.protocol if end else 0)
 
 
 class MissingInterface(JaxcommError):
@@ -66,14 +97,17 @@ def own_rails(chosen: Settings, coordinator: str, found: Sequence[Interface] | N
         missing: list[MissingInterface] = []
         for each in chosen.rails:
             try:
-                named.append(_named(each.name, each.rate, there))
+                if each.kind == FABRIC:
+                    named.append(_fabric(each, chosen, coordinator, there))
+                else:
+                    named.append(_named(each.name, each.rate, there)._replace(kind=each.kind))
             except MissingInterface as error:
                 missing.append(error)
-                named.append(RailEnd(each.name, each.name, "", 0, each.rate, "", is_up=False))
+                named.append(RailEnd(each.name, each.name, "", 0, each.rate, "", is_up=False, kind=each.kind))
         if len(missing) == len(named):
             raise missing[0]
         for one, other in itertools.combinations(named, 2):
-            if one.address and one.address == other.address:
+            if one.address and one.address == other.address and FABRIC not in (one.kind, other.kind):
                 raise JaxcommError(
                     f"the rails {one.name!r} and {other.name!r} are the same interface, at {one.address}.\n"
                     "  Cure: name one of them in JAXCOMM_RAILS."
@@ -99,10 +133,36 @@ def check_missing(all_rails: Sequence[Sequence[RailEnd]]) -> None:
     there = {rail.name for each in all_rails for rail in each if rail.address}
     for name in names(all_rails):
         if name not in there:
+            if name.startswith(f"{FABRIC}:"):
+                raise JaxcommError(
+                    f"the rail {name!r} can be opened on no host.\n  Cure: name a fabric that `jaxcomm rails` lists."
+                )
             raise JaxcommError(
                 f"the rail {name!r} is no interface with an IP address on any host.\n"
                 "  Cure: name interfaces that `jaxcomm rails` shows, as in JAXCOMM_RAILS=eth0,eth1."
             )
+
+
+def differing(all_rails: Sequence[Sequence[RailEnd]], default: str) -> dict[str, str]:
+    """Returns the rails that are not of one kind, provider and protocol in all processes, each with what there is.
+
+    Args:
+      all_rails: the rails of all processes.
+      default: the kind of rails for which the user named no kind.
+    """
+    found: dict[str, dict[tuple[str, str, int], None]] = {}
+    for rail in (rail for rails in all_rails for rail in rails if rail.address):
+        found.setdefault(rail.name, {})[rail.agreed(default)] = None
+    return {
+        name: " and ".join(f"{kind} {provider} {protocol}" if provider else kind for kind, provider, protocol in each)
+        for name, each in found.items()
+        if len(each) > 1
+    }
+
+
+def kinds(all_rails: Sequence[Sequence[RailEnd]], default: str) -> dict[str, str]:
+    """Returns the kind of each rail: "tcp", "udp" or "fabric". Args as for `differing`."""
+    return {rail.name: rail.kind or default for rails in reversed(all_rails) for rail in rails}
 
 
 def common(own: Sequence[RailEnd], peer: Sequence[RailEnd]) -> list[str]:
@@ -172,6 +232,30 @@ def source(own: Sequence[RailEnd], *, is_planned: bool, is_named: bool) -> str:
     if unknown := [rail.name or rail.address for rail in own if not rail.rate]:
         return f"equal, as the kernel does not report the speed of {', '.join(unknown)}"
     return "by the rates of JAXCOMM_RAILS" if is_named else "by the interfaces' speeds"
+
+
+def _fabric(named: NamedRail, chosen: Settings, coordinator: str, there: Mapping[str, Interface]) -> RailEnd:
+    """Returns the end of a fabric rail, without its endpoint. The connection beside it uses an IP address of this host.
+
+    The address is that of the fabric's interface, if the domain is an interface.
+    """
+    provider, domain = fabric_name(named.name)
+    if provider.partition(";")[0] in _TEST_PROVIDERS and not is_on(FABRIC_TESTS):
+        raise JaxcommError(
+            f"the rail {named.name!r} is over libfabric's {provider}, which is slower than TCP.\n"
+            f"  Cure: name an interface as the rail; or, for tests, set {FABRIC_TESTS}=1."
+        )
+    interface = there.get(domain)
+    if interface is not None:
+        return RailEnd(named.name, domain, interface.address, 0, named.rate or interface.mbit, "", kind=FABRIC)
+    address = local_address(coordinator, chosen.interface)
+    return RailEnd(named.name, chosen.interface, address, 0, named.rate, "", kind=FABRIC)
+
+
+def fabric_name(rail: str) -> tuple[str, str]:
+    """Returns the provider and the domain of a fabric rail such as "fabric:verbs/mlx5_0"; "" if it has no domain."""
+    provider, _, domain = rail.removeprefix(f"{FABRIC}:").partition("/")
+    return provider, domain
 
 
 def _named(name: str, rate: int, there: dict[str, Interface]) -> RailEnd:

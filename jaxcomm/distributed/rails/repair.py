@@ -2,8 +2,8 @@
 
 The core reports which rails are cut. For each cut rail, the process with the higher number reconnects, and the process
 with the lower number listens until the rail works. The handshake includes the rail's number of cuts so far, which
-identifies the connection. With UDP both processes then agree on a new path with new keys, so that packets from before
-the cut are refused.
+identifies the connection. Over UDP and libfabric both processes then agree on a new path with new keys, so that packets
+and frames from before the cut are refused.
 """
 
 from __future__ import annotations
@@ -17,12 +17,14 @@ import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Protocol
 
-from jaxcomm.distributed.connect import handshake
+from jaxcomm.distributed.connect import fabric_paths, handshake, udp_paths
 from jaxcomm.distributed.connect.connector import MTU_CURE, LongLost, connect_once
+from jaxcomm.distributed.connect.fabric_paths import FabricPath
 from jaxcomm.distributed.connect.handshake import Refused
 from jaxcomm.distributed.connect.listener import Listener
-from jaxcomm.distributed.connect.records import Record, transport
-from jaxcomm.distributed.connect.udp_paths import UdpPath, agree_with
+from jaxcomm.distributed.connect.records import Record
+from jaxcomm.distributed.connect.settings import FABRIC
+from jaxcomm.distributed.connect.udp_paths import UdpPath
 from jaxcomm.distributed.forks import run_at_exit
 from jaxcomm.distributed.rails.outages import Outages, RailTo
 from jaxcomm.errors import JaxcommError
@@ -49,6 +51,12 @@ class RailsCore(Protocol):
     def restore_udp(self, process: int, rail: int, cuts: int, path: UdpPath) -> None:
         """Restores a cut rail with a UDP path, or closes the path's sockets and raises as `restore_tcp` does."""
 
+    def restore_fabric(self, process: int, rail: int, cuts: int, path: FabricPath) -> None:
+        """Restores a cut rail with a path over libfabric, or closes the path's connection and raises.
+
+        Waits up to half a second until a trial of the path has been acknowledged. Otherwise the rail stays cut.
+        """
+
 
 class Repair:
     """Reconnects cut rails in the background, until `close`.
@@ -65,6 +73,7 @@ class Repair:
         own: Record,
         peers: Mapping[int, Record],
         names: Sequence[str],
+        kinds: Sequence[str],
         key: bytes,
         bound: Mapping[str, socket.socket],
         down: Iterable[tuple[int, str]] = (),
@@ -76,12 +85,13 @@ class Repair:
           own: the record of this process.
           peers: the records of the other processes.
           names: the rails' names, in the order in which the core numbers the rails.
+          kinds: the rails' kinds, "tcp", "udp" or "fabric", in the same order.
           key: the key of the generation.
           bound: for each rail, the socket at the rail's address in `own`. `Repair` owns these sockets.
           down: the processes and rails that were not connected at the start; such rails count as cut once.
         """
         self._core, self._own, self._peers, self._names, self._key = core, own, peers, names, key
-        self._is_udp = transport([own, *peers.values()]) == "udp"
+        self._kinds = kinds
         self._bound = bound
         self._listeners: dict[str, Listener] = {}
         self._began: dict[RailTo, float] = {}  # the start of each rail's last attempt
@@ -151,7 +161,8 @@ class Repair:
         restore = functools.partial(
             self._restore, process, cuts, connection, rail=rail, deadline=time.monotonic() + _ATTEMPT_S
         )
-        _run_aside(restore) if self._is_udp else restore()  # the listener's thread must not wait for packets
+        # The listener's thread must not wait for an agreement on a path.
+        restore() if self._kinds[rail] == "tcp" else _run_aside(restore)
 
     def _attempt(self, to: RailTo, cuts: int, deadline: float) -> None:
         name = self._names[to.rail]
@@ -170,26 +181,32 @@ class Repair:
         self._restore(to.process, cuts, made, rail=to.rail, deadline=deadline)
 
     def _restore(self, process: int, cuts: int, connection: socket.socket, *, rail: int, deadline: float) -> None:
-        path = None
-        if self._is_udp:
-            end = next(each for each in self._own.rails if each.name == self._names[rail])
-            try:
-                path = agree_with(self._own.process, process, connection, end, self._key, deadline)
-            except (OSError, JaxcommError):
-                return  # another attempt follows
+        name, kind = self._names[rail], self._kinds[rail]
+        path: UdpPath | FabricPath | None = None
+        try:
+            if kind == "udp":
+                end = next(each for each in self._own.rails if each.name == name)
+                path = udp_paths.agree_with(self._own.process, process, connection, end, self._key, deadline)
+            elif kind == FABRIC:
+                end = next(each for each in self._peers[process].rails if each.name == name)
+                path = fabric_paths.agree_with(self._own.process, process, connection, end, self._key, deadline)
+        except (OSError, JaxcommError):
+            return  # another attempt follows
         with self._lock:
             if self._end.is_set():
                 connection.close()
-                if path is not None:
+                if isinstance(path, UdpPath):
                     path.socket.close()
                 return
             try:
                 if path is None:
                     self._core.restore_tcp(process, rail, cuts, connection.detach())
-                else:
+                elif isinstance(path, UdpPath):
                     self._core.restore_udp(process, rail, cuts, path)
+                else:
+                    self._core.restore_fabric(process, rail, cuts, path)
             except JaxcommError:
-                return  # the rail has changed in the meantime
+                return  # the rail has changed in the meantime, or the trial has failed
             self._outages.end(RailTo(process, rail))
 
 

@@ -1,0 +1,116 @@
+"""The paths over libfabric to other processes. Two processes agree on the keys of a path over a connection.
+
+Each side sends a nonce and a MAC. The keys are derived from the generation's key and both nonces, so frames of other or
+earlier paths are refused. The addresses of the endpoints are in the signed records of the processes. The connection
+stays open, and shows that the other process lives and runs. The core tries the path itself.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import secrets
+import socket
+import struct
+import time
+from collections.abc import Mapping
+from typing import Final, NamedTuple
+
+from jaxcomm.distributed.connect.secret import MAC_BYTES, is_mac, mac
+from jaxcomm.distributed.rails.rail_ends import RailEnd
+from jaxcomm.errors import JaxcommError
+
+_PARTIES: Final = struct.Struct("<II")
+_NONCE_BYTES: Final = 32
+
+
+class FabricPath(NamedTuple):
+    """A path over libfabric to another process, on which both processes have agreed.
+
+    Attributes:
+      connection: a TCP connection, which carries no messages.
+      address: the address of the other process's endpoint.
+      sends: the key of frames to the other process, 16 bytes.
+      receives: the key of frames from the other process, 16 bytes.
+    """
+
+    connection: socket.socket
+    address: bytes
+    sends: bytes
+    receives: bytes
+
+
+def agree(
+    process: int,
+    connections: Mapping[tuple[int, str], socket.socket],
+    ends: Mapping[tuple[int, str], RailEnd],
+    key: bytes,
+    deadline: float,
+) -> dict[tuple[int, str], FabricPath]:
+    """Agrees on a path with each process over each rail. All these processes must call this at the same time.
+
+    Args:
+      process: the number of this process.
+      connections: the authenticated, non-blocking connections, by process and rail. Each becomes part of a path.
+      ends: the other processes' ends of the rails, by process and rail.
+      key: the key of the generation.
+      deadline: on the clock of `time.monotonic`.
+
+    Raises:
+      JaxcommError: a process has ended, has another key, or does not answer in time.
+    """
+    nonces = {to: secrets.token_bytes(_NONCE_BYTES) for to in connections}
+    for (other, name), connection in connections.items():
+        nonce = nonces[other, name]
+        with contextlib.suppress(OSError):  # _receive reports a closed connection
+            connection.send(nonce + mac(key, "fabric hello", _PARTIES.pack(process, other) + nonce))
+    paths = {}
+    for (other, name), connection in connections.items():
+        hello = _receive(connection, other, deadline)
+        theirs, signature = hello[:_NONCE_BYTES], hello[_NONCE_BYTES:]
+        if not is_mac(signature, key, "fabric hello", _PARTIES.pack(other, process) + theirs):
+            raise JaxcommError(f"process {other} does not sign with this job's key.\n  Cure: start the job anew.")
+        first, second = sorted([(process, nonces[other, name]), (other, theirs)])
+        session = mac(key, "fabric session", _PARTIES.pack(first[0], second[0]) + first[1] + second[1])
+        sends, receives = (
+            mac(session, "fabric frames", _PARTIES.pack(*direction))[:16]
+            for direction in ((process, other), (other, process))
+        )
+        end = ends[other, name].fabric
+        assert end is not None  # rails of other kinds have no fabric path
+        paths[other, name] = FabricPath(connection, bytes.fromhex(end.address), sends, receives)
+    return paths
+
+
+def agree_with(
+    process: int, other: int, connection: socket.socket, end: RailEnd, key: bytes, deadline: float
+) -> FabricPath:
+    """Agrees on a path with one process over one rail, and takes ownership of the connection. Args as for `agree`.
+
+    Raises:
+      JaxcommError: the process does not agree; the connection is closed.
+    """
+    to = other, end.name
+    with contextlib.ExitStack() as after_failure:
+        after_failure.callback(connection.close)
+        path = agree(process, {to: connection}, {to: end}, key, deadline)[to]
+        after_failure.pop_all()
+    return path
+
+
+def _receive(connection: socket.socket, other: int, deadline: float) -> bytes:
+    received = b""
+    try:
+        while len(received) < _NONCE_BYTES + MAC_BYTES:
+            connection.settimeout(max(deadline - time.monotonic(), 0.001))
+            part = connection.recv(_NONCE_BYTES + MAC_BYTES - len(received))
+            if not part:
+                raise ConnectionResetError
+            received += part
+    except OSError as error:
+        raise JaxcommError(
+            f"process {other} hung up, or did not answer, while a path over libfabric was agreed on.\n"
+            "  Cure: see its error."
+        ) from error
+    finally:
+        connection.setblocking(False)
+    return received
