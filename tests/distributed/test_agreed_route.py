@@ -11,7 +11,7 @@ import pytest
 from jaxcomm import jax_compat
 from jaxcomm.distributed.connect import agreed_route, interfaces, stages
 from jaxcomm.distributed.connect.addresses import Route, local_address, routes
-from jaxcomm.distributed.connect.settings import Settings
+from jaxcomm.distributed.connect.settings import NamedRail, Settings
 from jaxcomm.errors import JaxcommError
 from tests.distributed.hosts import Hosts, address, two_hosts
 from tests.distributed.stores import Store
@@ -72,7 +72,7 @@ TO_B = Route("10.0.0.1", "[10.0.0.2]:1", is_local=False)
             id="one family that all have",
         ),
         pytest.param(
-            [Settings(rails=(("eth0", 0),)), Settings(transport="shm")],  # type: ignore[arg-type]
+            [Settings(rails=(NamedRail("eth0"),)), Settings(transport="shm")],
             ["process0", "process1"],
             id="nobody needs it",
         ),

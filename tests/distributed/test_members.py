@@ -16,14 +16,15 @@ import pytest
 from jaxcomm import ffi, jax_compat
 from jaxcomm.distributed.connect import members, membership, records, secret, stages, udp_paths
 from jaxcomm.distributed.connect.connecting import connect_as
+from jaxcomm.distributed.connect.fabric_paths import FabricPath
 from jaxcomm.distributed.connect.job_core import StepsRunning
 from jaxcomm.distributed.connect.membership import Membership
 from jaxcomm.distributed.connect.records import Record
-from jaxcomm.distributed.connect.settings import NamedRail, Settings
+from jaxcomm.distributed.connect.settings import NamedRail, Settings, named_rails
 from jaxcomm.distributed.connect.udp_paths import UdpPath
 from jaxcomm.distributed.rails import connections as rail_connections
 from jaxcomm.distributed.rails import rail_ends
-from jaxcomm.distributed.rails.rail_ends import RailEnd
+from jaxcomm.distributed.rails.rail_ends import FabricEnd, RailEnd
 from jaxcomm.errors import JaxcommError
 from jaxcomm.ffi.shares import PlanRail, PlanRails, SharesFrom
 from tests.distributed.stores import Store
@@ -44,11 +45,13 @@ class Core:
         self.sockets: dict[int, socket.socket] = {}  # of the first rail
         self.others: dict[tuple[int, int], socket.socket] = {}
         self.paths: dict[tuple[int, int], UdpPath] = {}
-        self.kind = ""
+        self.kinds: list[str] = []
+        self.protocol, self.lacks_fabric = 7, False  # of fabrics
         self.rails: list[str] = []
         self.shares: dict[int, tuple[list[int], list[tuple[int, list[int]]]]] = {}
         self.hosts: list[int] = []  # once it has been started
         self.is_closed = False
+        self.fabric_paths: dict[tuple[int, int], FabricPath] = {}
         self.down: dict[int, list[int]] = {}
 
     def shm_file(self) -> tuple[int, int]:
@@ -58,8 +61,13 @@ class Core:
         assert number == NUMBER
         self.files[process] = fd
 
-    def open_rails(self, kind: str, names: list[str]) -> None:
-        self.kind, self.rails = kind, names
+    def open_fabric(self, rail: str, provider: str, domain: str) -> FabricEnd:
+        if self.lacks_fabric:
+            raise JaxcommError(f"libfabric has no provider {provider}")
+        return FabricEnd(provider, domain, self.protocol, f"{id(self):016x}")
+
+    def open_rails(self, rails: list[tuple[str, str]]) -> None:
+        self.kinds, self.rails = [kind for kind, _ in rails], [name for _, name in rails]
 
     def set_shares(self, process: int, shares: list[tuple[int, list[int]]]) -> None:
         raise AssertionError("nothing is measured here")
@@ -80,6 +88,9 @@ class Core:
     def add_udp(self, process: int, rail: int, path: UdpPath) -> None:
         self.paths[process, rail] = path
 
+    def add_fabric(self, process: int, rail: int, path: FabricPath) -> None:
+        self.fabric_paths[process, rail] = path
+
     def lost_rails(self) -> list[tuple[int, int, int]]:
         return []
 
@@ -87,6 +98,9 @@ class Core:
         raise AssertionError("no rail is lost")
 
     def restore_udp(self, process: int, rail: int, cuts: int, path: UdpPath) -> None:
+        raise AssertionError("no rail is lost")
+
+    def restore_fabric(self, process: int, rail: int, cuts: int, path: FabricPath) -> None:
         raise AssertionError("no rail is lost")
 
     def start(self, hosts: Sequence[int], host_names: Sequence[str]) -> None:
@@ -172,7 +186,7 @@ def test_each_pair_has_one_udp_path(cores: list[Core]) -> None:
     found = all_members(connect_all(cores, [Settings("udp", timeout_s=20)] * 4))
     assert found[1].transports == ("udp", "", "udp", "udp")
     for i, core in enumerate(cores[:4]):
-        assert core.kind == "udp" and not core.sockets
+        assert core.kinds == ["udp"] and not core.sockets
         assert sorted(core.paths) == [(j, 0) for j in range(4) if j != i]
         assert_paths_meet(cores, i)
 
@@ -185,13 +199,64 @@ def assert_paths_meet(cores: list[Core], process: int) -> None:
 
 
 @pytest.mark.usefixtures("store")
+def test_each_rail_has_its_own_kind(cores: list[Core]) -> None:
+    rails = (
+        NamedRail("127.0.0.1"),
+        NamedRail("127.0.0.2", kind="udp"),
+        NamedRail("fabric:verbs/mlx5_0", kind="fabric"),
+    )
+    found = all_members(connect_all(cores, [Settings("tcp", timeout_s=20, rails=rails)] * 3))
+    for i, (core, each) in enumerate(zip(cores[:3], found, strict=True)):
+        others = [j for j in range(3) if j != i]
+        assert each.kinds == ("tcp", "udp", "fabric") and each.transports[others[0]] == "tcp+udp+fabric"
+        assert (core.kinds, core.rails) == ([*each.kinds], [rail.name for rail in rails])
+        assert sorted(core.sockets) == others and sorted(core.paths) == [(j, 1) for j in others]
+        assert sorted(core.fabric_paths) == [(j, 2) for j in others]
+        for (other, rail), path in core.fabric_paths.items():
+            there = cores[other].fabric_paths[i, rail]
+            assert path.sends == there.receives != path.receives
+            assert path.address.hex() == f"{id(cores[other]):016x}"
+            assert path.connection.getpeername() == there.connection.getsockname()
+        assert each.repair is not None
+        each.repair.close()
+
+
+@pytest.mark.usefixtures("store")
+@pytest.mark.parametrize("reason", ["kind", "protocol"])
+def test_a_rail_of_two_kinds_is_left_out(cores: list[Core], reason: str, caplog: pytest.LogCaptureFixture) -> None:
+    first = NamedRail("127.0.0.1")
+    name = "127.0.0.2" if reason == "kind" else "fabric:verbs"
+    rails = [
+        (first, NamedRail(name, kind="fabric" if reason == "protocol" else kind)) for kind in ("tcp", "udp", "tcp")
+    ]
+    cores[1].protocol = 8
+    found = all_members(connect_all(cores, [Settings("tcp", timeout_s=20, rails=each) for each in rails]))
+    found_words = "tcp and udp" if reason == "kind" else "fabric verbs 7 and fabric verbs 8"
+    line = f"no process uses the rail {name}, because it is {found_words} in different processes."
+    assert line in caplog.text
+    assert [each.rails for each in found] == [("127.0.0.1",)] * 3
+
+
+@pytest.mark.usefixtures("store")
+def test_a_fabric_that_cannot_be_opened_is_left_out(cores: list[Core], caplog: pytest.LogCaptureFixture) -> None:
+    rails = named_rails("rails", "127.0.0.1,fabric:verbs")
+    cores[1].lacks_fabric = True
+    found = all_members(connect_all(cores, [Settings("tcp", timeout_s=20, rails=rails)] * 3))
+    assert "the rail fabric:verbs cannot be used here: libfabric has no provider verbs" in caplog.text
+    assert found[0].shares[1][0].shares.keys() == {"127.0.0.1"} and len(found[0].shares[2][0].shares) == 2
+    for each in found:
+        assert each.repair is not None
+        each.repair.close()
+
+
+@pytest.mark.usefixtures("store")
 def test_each_pair_has_a_udp_path_over_every_rail(cores: list[Core]) -> None:
     rails = (NamedRail("127.0.0.1", 3), NamedRail("127.0.0.2", 1))
     found = all_members(connect_all(cores, [Settings("udp", timeout_s=20, rails=rails)] * 3))
     keys = set()
     for i, (core, each) in enumerate(zip(cores[:3], found, strict=True)):
         others = [j for j in range(3) if j != i]
-        assert (core.kind, core.rails, sorted(core.shares)) == ("udp", ["127.0.0.1", "127.0.0.2"], others)
+        assert (core.kinds, core.rails, sorted(core.shares)) == (["udp"] * 2, ["127.0.0.1", "127.0.0.2"], others)
         assert sorted(core.paths) == [(j, rail) for j in others for rail in (0, 1)] and not core.sockets
         assert_paths_meet(cores, i)
         for (_, rail), path in core.paths.items():
@@ -258,7 +323,7 @@ def test_between_hosts_it_is_udp_where_the_plan_says_so(cores: list[Core]) -> No
 @pytest.mark.usefixtures("store")
 def test_the_transport_that_a_user_names_goes_before_the_plans(cores: list[Core]) -> None:
     found = all_members(connect_all(cores, [TCP._replace(planned_transport="udp")] * 2))
-    assert found[0].transports == ("", "tcp") and cores[0].kind == "tcp" and not cores[0].paths
+    assert found[0].transports == ("", "tcp") and cores[0].kinds == ["tcp"] and not cores[0].paths
 
 
 @pytest.mark.usefixtures("store")

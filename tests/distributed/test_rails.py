@@ -168,11 +168,11 @@ def test_in_a_job_the_command_shows_round_trips_and_the_rail_of_small_calls(
         transports=("", "tcp", "tcp"),
         hosts=(0, 1, 2),
         host_names={0: "a", 1: "b", 2: "c"},
-        is_over_udp=False,
         strangers=0,
         core=None,  # type: ignore[arg-type]
         ends=ends,
         rails=(rail_ends.DEFAULT, "eth1"),
+        kinds=("tcp", "tcp"),
         shares=shares,
         round_trips=round_trips,
         repair=None,

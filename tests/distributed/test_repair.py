@@ -13,12 +13,13 @@ import pytest
 
 from jaxcomm.distributed.connect import secret
 from jaxcomm.distributed.connect.addresses import listening_socket
+from jaxcomm.distributed.connect.fabric_paths import FabricPath
 from jaxcomm.distributed.connect.handshake import CHALLENGE_BYTES, ConnectorSide
 from jaxcomm.distributed.connect.records import Record
 from jaxcomm.distributed.connect.udp_paths import UdpPath
 from jaxcomm.distributed.rails import outages, repair
 from jaxcomm.distributed.rails.outages import Outages, RailTo
-from jaxcomm.distributed.rails.rail_ends import RailEnd
+from jaxcomm.distributed.rails.rail_ends import FabricEnd, RailEnd
 from jaxcomm.distributed.rails.repair import Repair
 from jaxcomm.errors import JaxcommError
 from jaxcomm.log import say_once
@@ -35,6 +36,7 @@ class Core:
         self.lost: dict[tuple[int, int], int] = {}
         self.restored: dict[tuple[int, int], socket.socket] = {}
         self.paths: list[UdpPath] = []
+        self.fabric_paths: list[FabricPath] = []
         self.asked = 0
         self.changed = threading.Condition()
 
@@ -46,6 +48,10 @@ class Core:
 
     def restore_udp(self, process: int, rail: int, cuts: int, path: UdpPath) -> None:
         self.paths.append(path)
+        self.restore_tcp(process, rail, cuts, path.connection.detach())
+
+    def restore_fabric(self, process: int, rail: int, cuts: int, path: FabricPath) -> None:
+        self.fabric_paths.append(path)
         self.restore_tcp(process, rail, cuts, path.connection.detach())
 
     def restore_tcp(self, process: int, rail: int, cuts: int, fd: int) -> None:
@@ -78,10 +84,17 @@ class Job:
         for each in (each for own in bound for each in own.values()):
             each.listen(1024)  # as since the start of the job
         self.ports = [{name: each.getsockname()[1] for name, each in own.items()} for own in bound]
-        ends = [tuple(RailEnd(name, "", name, own[name], 0, "") for name in NAMES) for own in self.ports]
+        endpoint = FabricEnd("verbs", "mlx5_0", 7, "00ff")
+        ends = [
+            tuple(RailEnd(name, "", name, own[name], 0, "", kind=kind, fabric=endpoint) for name in NAMES)
+            for own in self.ports
+        ]
         records = [Record(i, kind, kind == "udp", "", 1, -1, 0, own) for i, own in enumerate(ends)]
         self.repairs = [
-            Repair(core, records[i], {j: each for j, each in enumerate(records) if j != i}, NAMES, KEY, bound[i])
+            Repair(
+                *(core, records[i], {j: each for j, each in enumerate(records) if j != i}),
+                *(NAMES, [kind] * len(NAMES), KEY, bound[i]),
+            )
             for i, core in enumerate(self.cores)
         ]
 
@@ -100,7 +113,7 @@ class Job:
         assert not any(os.get_blocking(end.fileno()) for end in ends)
 
 
-@pytest.fixture(params=["tcp", "udp"])
+@pytest.fixture(params=["tcp", "udp", "fabric"])
 def job(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Iterator[Job]:
     monkeypatch.setattr(repair, "_POLL_S", 0.02)
     monkeypatch.setattr(repair, "_ATTEMPT_S", 0.2)

@@ -30,9 +30,27 @@ def test_all_is_read() -> None:
 
 
 @pytest.mark.parametrize(
+    ("word", "rail"),
+    [
+        ("udp:eth1", NamedRail("eth1", 0, "udp")),
+        ("tcp:eth1:400", NamedRail("eth1", 400, "tcp")),
+        ("udp:400", NamedRail("udp", 400)),  # an interface with this name
+        ("fabric:verbs", NamedRail("fabric:verbs", 0, "fabric")),
+        ("fabric:verbs/mlx5_0:100000", NamedRail("fabric:verbs/mlx5_0", 100000, "fabric")),
+        ("fabric:tcp;ofi_rxm/eth1", NamedRail("fabric:tcp;ofi_rxm/eth1", 0, "fabric")),
+    ],
+)
+def test_a_rail_may_have_a_kind(word: str, rail: NamedRail) -> None:
+    assert named_rails("rails", word) == (rail,)
+
+
+@pytest.mark.parametrize(
     ("value", "message"),
     [
-        ("eth0,,eth1", "JAXCOMM_RAILS names the rail ''; a rail is an interface, or an interface and its rate."),
+        (
+            "eth0,,eth1",
+            "JAXCOMM_RAILS names the rail ''; a rail is [tcp:|udp:]INTERFACE[:MBIT] or ",
+        ),
         ("eth0:0", "JAXCOMM_RAILS names the rail 'eth0:0'; a rail is"),
         ("eth0:fast", "JAXCOMM_RAILS names the rail 'eth0:fast'; a rail is"),
         ("eth0:\u0663", "JAXCOMM_RAILS names the rail 'eth0:\u0663'; a rail is"),  # a digit, though not ours

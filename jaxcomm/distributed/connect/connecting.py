@@ -174,7 +174,7 @@ def _connect_hosts(
 ) -> _Connections:
     """Connects this process with processes on other hosts, and agrees with all processes on the unused rails."""
     own, sharing = job.own, job.sharing()
-    all_rails = [record.rails for record in job.records]
+    all_rails = [record.rails for record in sorted(job.records)]  # in the same order in all processes
     differing = rail_ends.differing(all_rails, transport)
     for name, found in differing.items():
         say_once(f"no process uses the rail {name}, because it is {found} in different processes.")
@@ -197,7 +197,7 @@ def _connect_hosts(
             unused.close()
     paths: dict[tuple[int, str], UdpPath | FabricPath] = {}
     kinds = rail_ends.kinds(all_rails, transport)
-    if {*kinds.values()} - {"tcp"}:
+    if any(kind != "tcp" for kind in kinds.values()):
         used = {to: made for to, made in sockets.items() if to[1] not in without}
         paths, without_paths = _agree_on_paths(job, used, kinds, after_failure)
         without |= without_paths

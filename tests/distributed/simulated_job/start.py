@@ -330,7 +330,7 @@ class Core:
         if peer.is_closed or peer.owner.is_dead:
             self.lose(process, has_left=peer.is_closed)
 
-    def open_rails(self, kind: str, names: list[str]) -> None:
+    def open_rails(self, rails: list[tuple[str, str]]) -> None:
         """All rails are one."""
 
     def start(self, hosts: Sequence[int], host_names: Sequence[str]) -> None:
