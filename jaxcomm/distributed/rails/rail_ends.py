@@ -16,12 +16,12 @@ from typing import Final, NamedTuple
 from jaxcomm.distributed.connect.addresses import listening_socket, local_address
 from jaxcomm.distributed.connect.interfaces import Interface, interfaces
 from jaxcomm.distributed.connect.settings import FABRIC, MOST_RAILS, NamedRail, Settings
+from jaxcomm.distributed.rails.fabrics import is_for_tests
 from jaxcomm.environment import FABRIC_TESTS, is_on
 from jaxcomm.errors import JaxcommError
 from jaxcomm.ffi.shares import SharesFrom, in_units
 
 ANY_HOST: Final = "192.0.2.1:1"  # reserved for documentation (RFC 5737): has a route, but nothing is sent to it
-_TEST_PROVIDERS: Final = ("tcp", "net", "udp", "sockets", "shm")  # of libfabric; they need no fabric
 DEFAULT: Final = ""  # the rail to the coordinator if the user names no rail; hosts may name its interface differently
 
 
@@ -240,7 +240,7 @@ def _fabric(named: NamedRail, chosen: Settings, coordinator: str, there: Mapping
     The address is that of the fabric's interface, if the domain is an interface.
     """
     provider, domain = fabric_name(named.name)
-    if provider.partition(";")[0] in _TEST_PROVIDERS and not is_on(FABRIC_TESTS):
+    if is_for_tests(provider) and not is_on(FABRIC_TESTS):
         raise JaxcommError(
             f"the rail {named.name!r} is over libfabric's {provider}, which is slower than TCP.\n"
             f"  Cure: name an interface as the rail; or, for tests, set {FABRIC_TESTS}=1."
