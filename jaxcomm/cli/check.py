@@ -18,6 +18,7 @@ EXAMPLE = """
     jaxcomm check --report gpus.json # the same, with all results in a file
     jaxcomm check --cpu              # the CPU core, on host devices; a minute
     jaxcomm check --cpu --only collectives   # jaxcomm or Gloo between CPU processes?
+    jaxcomm check --fabric --report fabric.json   # the fabrics of libfabric, between two processes of this machine
     jaxcomm check --dry-run
     jaxcomm check --only devices --json
 """
@@ -25,9 +26,9 @@ EXAMPLE = """
 
 def add_arguments(parser: ArgumentParser) -> None:
     """Declares the command's options."""
-    parser.add_argument(
-        "--cpu", action="store_true", help="check the CPU core instead of GPUs; it needs no certificate"
-    )
+    what = parser.add_mutually_exclusive_group()
+    what.add_argument("--cpu", action="store_true", help="check the CPU core instead of GPUs; it needs no certificate")
+    what.add_argument("--fabric", action="store_true", help="try the fabrics of libfabric instead, as rails")
     parser.add_argument("--only", metavar="SECTION", help="run one section; --dry-run lists them")
     parser.add_argument("--dry-run", action="store_true", help="say which sections would run, and run none")
     parser.add_argument("--report", metavar="FILE", help="also write the results, or the list of a dry run, as JSON")
@@ -36,7 +37,7 @@ def add_arguments(parser: ArgumentParser) -> None:
 
 def run(args: Namespace) -> int:
     """Runs the selected sections. Raises an error after the last section if any section failed."""
-    kind = importlib.import_module(f"jaxcomm.cli.check_{'cpu' if args.cpu else 'gpu'}")
+    kind = importlib.import_module(f"jaxcomm.cli.check_{'cpu' if args.cpu else 'fabric' if args.fabric else 'gpu'}")
     names = [*kind.SECTIONS] if args.only is None else [args.only]
     if args.only is not None and args.only not in kind.SECTIONS:
         raise JaxcommError(f"--only is {args.only!r}, not a section.\n  Cure: one of {', '.join(kind.SECTIONS)}.")

