@@ -241,7 +241,7 @@ def _start(
     own, leads, used = job.own, connections.leads, connections.used
     for other, file in files.items():
         core.add_shm(other, file, job.peers[other].number)
-    round_trips = round_trips_over(leads, connections.sockets)
+    round_trips = round_trips_over(leads, connections.sockets, connections.kinds)
     shares = rails_shares(own, job.peers, leads, round_trips, planned)
     kinds = tuple(connections.kinds[name] for name in used) or (transport,)
     core.open_rails([*zip(kinds, used or [rail_ends.DEFAULT], strict=True)])

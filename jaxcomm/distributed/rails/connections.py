@@ -12,6 +12,7 @@ from typing import Final, NamedTuple
 from jaxcomm.distributed.connect.connector import connect_to
 from jaxcomm.distributed.connect.listener import HANDSHAKE_S
 from jaxcomm.distributed.connect.records import Record, share_memory
+from jaxcomm.distributed.connect.settings import FABRIC
 from jaxcomm.distributed.rails import rail_ends
 from jaxcomm.distributed.rails.lowest_latency_rail import lowest_latency_rail, round_trip_s, with_range_for_small_calls
 from jaxcomm.errors import JaxcommError
@@ -142,10 +143,17 @@ def connect_rails(
 
 
 def round_trips_over(
-    leads: Mapping[int, list[str]], sockets: Mapping[tuple[int, str], socket.socket]
+    leads: Mapping[int, list[str]], sockets: Mapping[tuple[int, str], socket.socket], kinds: Mapping[str, str]
 ) -> dict[tuple[int, str], float]:
-    """Returns the RTTs of the rails to other processes, in seconds. Omits rails whose RTT the kernel does not know."""
-    found = {(other, name): round_trip_s(each) for (other, name), each in sockets.items() if name in leads[other]}
+    """Returns the RTTs of the rails to other processes, in seconds. Omits rails whose RTT the kernel does not know.
+
+    The kernel knows no RTT of a fabric rail: its connection may use another network.
+    """
+    found = {
+        (other, name): round_trip_s(each)
+        for (other, name), each in sockets.items()
+        if name in leads[other] and kinds[name] != FABRIC
+    }
     return {to: seconds for to, seconds in found.items() if seconds is not None}
 
 
