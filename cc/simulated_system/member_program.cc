@@ -288,8 +288,8 @@ bool MemberProgram::Check(const Status& status) {
 // Makes a random call, the same in all members. Returns whether the call succeeded.
 bool MemberProgram::Call(uint32_t call) {
   std::mt19937 random(call * 1000003u + static_cast<uint32_t>(generation_));
-  const size_t sizes[] = {1, 10, 300, 1000, 5000, 5000, 20000, 70000};
-  const size_t words = sizes[random() % 8];
+  const size_t sizes[] = {1, 1, 10, 10, 300, 300, 300, 1000, 1000, 1000, 5000, 5000, 5000, 5000, 20000, 70000};
+  const size_t words = sizes[random() % 16];
   faults_.OnCall();
   const Nanoseconds began = scheduler_.now();
   const auto [status, is_right] = random() % 6 == 0 ? Sum(call) : CallAtRandom(*communicator_, call, words, random);

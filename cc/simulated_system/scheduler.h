@@ -15,6 +15,7 @@
 #pragma once
 
 #include <pthread.h>
+#include <setjmp.h>
 #include <ucontext.h>
 
 #include <cstddef>
@@ -64,8 +65,11 @@ struct Task {
   void* (*work)(void*) = nullptr;
   void* argument = nullptr;
   void* result = nullptr;
-  ucontext_t context;                    // while another task has the turn
-  std::vector<std::byte> stack, locals;  // `locals`: the thread-local variables, while another task has the turn
+  ucontext_t start;                      // what the first turn runs
+  bool has_begun = false;                // has had its first turn
+  jmp_buf turn;                          // while another task has the turn, once the task has begun
+  std::unique_ptr<std::byte[]> stack;
+  std::vector<std::byte> locals;  // the thread-local variables, while another task has the turn
 };
 
 class Scheduler {

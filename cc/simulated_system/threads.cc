@@ -226,6 +226,7 @@ extern "C" __attribute__((visibility("default"))) long syscall(long number, ...)
 extern "C" __attribute__((visibility("default"))) void* mmap(void* start, size_t bytes, int protection, int flags,
                                                              int fd, off_t offset) noexcept {
   static const auto real = Real<void* (*)(void*, size_t, int, int, int, off_t)>("mmap");
+  if (Scheduler::current() != nullptr) flags &= ~MAP_POPULATE;  // most pages of a history are never used
   void* const mapped = real(start, bytes, protection, flags, fd, offset);
   struct stat file;
   if (Scheduler::current() != nullptr && mapped != MAP_FAILED && (flags & MAP_SHARED) != 0 && fstat(fd, &file) == 0) {
@@ -233,6 +234,10 @@ extern "C" __attribute__((visibility("default"))) void* mmap(void* start, size_t
                                                                           static_cast<uint64_t>(offset)};
   }
   return mapped;
+}
+
+JAXCOMM_SYSTEM_CALL(int, fallocate, (int fd, int mode, off_t offset, off_t bytes), fd, mode, offset, bytes)
+return ftruncate(fd, offset + bytes);
 }
 
 extern "C" __attribute__((visibility("default"))) int munmap(void* start, size_t bytes) noexcept {
