@@ -70,6 +70,7 @@ class MemberProgram {
 
   Status MakeSums(const std::vector<MessageRank>& devices);
   CheckedCall Sum(uint32_t call);
+  CheckedCall CallWithMemory(uint32_t call, size_t words, std::mt19937& random);
   bool Call(uint32_t call);
 
   Scheduler& scheduler_;

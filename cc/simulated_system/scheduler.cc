@@ -55,6 +55,17 @@ Scheduler::Scheduler(uint32_t seed)
   the_scheduler = this;
 }
 
+void Scheduler::Abort() {
+  const InSystem system;
+  const auto is_own = [](const auto& lock) { return lock.second.holder == current_task; };
+  for (auto held = locks_.begin(); (held = std::find_if(held, locks_.end(), is_own)) != locks_.end();) {
+    Unlock(held->first);  // the system's processes do not share locks, but the simulated ones do
+  }
+  aborted_(*current_task->process);
+  Block({1, 1});
+  Fail("a process goes on after it has aborted");
+}
+
 Task* Scheduler::current() { return current_task; }
 Scheduler& Scheduler::Get() { return *the_scheduler; }
 
@@ -131,11 +142,13 @@ void Scheduler::Point() {
 }
 
 void Scheduler::Yield() {
+  const InSystem system;
   now_ += 1;
   Give(Pick());
 }
 
 bool Scheduler::Block(Key key, Nanoseconds until, uint32_t bits) {
+  const InSystem system;
   Task& task = *current_task;
   task.state = Task::State::kBlocked;
   task.key = key;
