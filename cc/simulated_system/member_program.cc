@@ -91,21 +91,21 @@ bool MemberProgram::Connect(const Barrier& barrier) {
   if (!Check(job_.Open(own, plan_.processes, /*same_job=*/true))) return false;
   std::vector<std::string> names;
   for (uint32_t rail = 0; rail < plan_.rails; ++rail) names.push_back("eth" + std::to_string(rail));
-  std::vector<std::shared_ptr<Member>> others;
+  others_.clear();
   for (const auto& [number, incarnation] : barrier.members) {
     if (number == own) continue;
-    others.push_back(service_.Latest(number));
-    if (others.back()->incarnation != incarnation) return false;  // started again since the barrier
+    others_[number] = service_.Latest(number);
+    if (others_[number]->incarnation != incarnation) return false;  // started again since the barrier
   }
   const auto shm = job_.Shm();
   if (!Check(shm.status())) return false;
-  for (const auto& other : others) {
-    service_.Publish({generation_, own, other->number, "shm"},
+  for (const auto& [number, other] : others_) {
+    service_.Publish({generation_, own, number, "shm"},
                      {shm.value()->fd(), static_cast<int64_t>(shm.value()->nonce())});
   }
   if (!Check(job_.OpenRails(plan_.kind, names))) return false;
-  for (const auto& other : others) {
-    const bool shares = plan_.hosts[other->number] == plan_.hosts[own];
+  for (const auto& [number, other] : others_) {
+    const bool shares = plan_.hosts[number] == plan_.hosts[own];
     if (shares ? !AddShm(*other, until) : !AddRails(*other, until)) return false;
   }
   std::vector<uint32_t> hosts(plan_.processes, Job::kAbsent);
@@ -248,7 +248,8 @@ void MemberProgram::Repair() {
 
 void MemberProgram::Restore(const Rails::Lost& lost) {
   const uint32_t own = self_->number;
-  const Member& other = *service_.Latest(lost.process);
+  const Member& other = *others_.at(lost.process);
+  if (other.process->state == Process::State::kKilled) return;
   if (network_.Between(plan_.hosts[own], plan_.hosts[other.number], lost.rail).is_cut ||
       network_.Between(plan_.hosts[other.number], plan_.hosts[own], lost.rail).is_cut)
     return;
