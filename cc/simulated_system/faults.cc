@@ -126,7 +126,7 @@ void Faults::Degrade() {
   if (from == to) return;
   SuspectHosts(from, to);
   Extend(scheduler_.now() + time);
-  const Link before = link;
+  if (link.faults++ == 0) link.without_faults = link;
   switch (Random(3)) {
     case 0:
       link.bytes_per_second = 100000;
@@ -137,10 +137,8 @@ void Faults::Degrade() {
     default:
       link.mtu = 1000;
   }
-  scheduler_.At(scheduler_.now() + time, [&link, before] {
-    link.bytes_per_second = before.bytes_per_second;
-    link.loss = before.loss;
-    link.mtu = before.mtu;
+  scheduler_.At(scheduler_.now() + time, [&link] {
+    if (--link.faults == 0) static_cast<LinkQuality&>(link) = link.without_faults;
   });
 }
 

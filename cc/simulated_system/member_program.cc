@@ -327,7 +327,8 @@ bool MemberProgram::Call(uint32_t call) {
   if (status.ok()) return true;
   scheduler_.Trace(name + ": " + status.message());
   const bool lacks_memory = faults_.IsSuspect(self_->number) && status.message().find("memory") != std::string::npos;
-  if (!lacks_memory && !faults_.NamesSuspect(status.message()))
+  // A start that was replaced sees the others leave, and cannot know that they leave because of it.
+  if (!lacks_memory && !self_->is_replaced && !faults_.NamesSuspect(status.message()))
     scheduler_.Fail(name + " names no culprit: " + status.message());
   faults_.Suspect(self_->number);
   return false;

@@ -25,12 +25,24 @@ void* Allocate(std::size_t bytes) {
   return block;
 }
 
+// Memory with a strict alignment is memory for messages of any size.
+void* AllocateAligned(std::size_t bytes, std::size_t alignment) {
+  const std::size_t rounded = (bytes + alignment - 1) / alignment * alignment;
+  void* const block = Fails(kSmallBlock) ? nullptr : std::aligned_alloc(alignment, rounded);
+  if (block == nullptr) throw std::bad_alloc();
+  return block;
+}
+
 }  // namespace
 }  // namespace jaxcomm::simulated
 
 void* operator new(std::size_t bytes) { return jaxcomm::simulated::Allocate(bytes); }
 void* operator new[](std::size_t bytes) { return jaxcomm::simulated::Allocate(bytes); }
+void* operator new(std::size_t bytes, std::align_val_t alignment) {
+  return jaxcomm::simulated::AllocateAligned(bytes, static_cast<std::size_t>(alignment));
+}
 void operator delete(void* block) noexcept { std::free(block); }
+void operator delete(void* block, std::align_val_t) noexcept { std::free(block); }
 void operator delete[](void* block) noexcept { std::free(block); }
 void operator delete(void* block, std::size_t) noexcept { std::free(block); }
 void operator delete[](void* block, std::size_t) noexcept { std::free(block); }

@@ -7,7 +7,6 @@
 
 #include <cstddef>
 #include <cstdint>
-#include <new>
 #include <random>
 #include <string>
 #include <vector>
@@ -43,41 +42,36 @@ inline CheckedCall CallAtRandom(DeviceCommunicator& communicator, uint32_t call,
   const auto* const operand = reinterpret_cast<const std::byte*>(mine.data());
   auto* const stored = reinterpret_cast<std::byte*>(result.data());
   Status status;
-  try {
-    switch (kind) {
-      case kSum:
-        status = communicator.AllReduce(operand, stored, bytes, DType::kU32, Reduction::kSum);
-        for (size_t i = 0; i < words; ++i) expected[i] = SumOfWords(ranks, call, i);
-        break;
-      case kSumOfSlices:
-        status = communicator.ReduceScatter(operand, stored, bytes, DType::kU32, Reduction::kSum);
-        for (size_t i = 0; i < words; ++i) expected[i] = SumOfWords(ranks, call, rank * words + i);
-        break;
-      case kGather:
-        status = communicator.AllGather(operand, stored, bytes);
-        for (uint32_t each = 0; each < ranks; ++each) {
-          for (size_t i = 0; i < words; ++i) expected[each * words + i] = Word(each, call, i);
-        }
-        break;
-      case kShift: {
-        const uint32_t from = (rank + ranks - 1) % ranks;
-        const auto in = communicator.Receive(stored, bytes, from, "shift");
-        const auto out = communicator.Send(operand, bytes, (rank + 1) % ranks, "shift");
-        const Status first = communicator.Wait(in), second = communicator.Wait(out);
-        status = first.ok() ? second : first;
-        for (size_t i = 0; i < words; ++i) expected[i] = Word(from, call, i);
-        break;
+  switch (kind) {
+    case kSum:
+      status = communicator.AllReduce(operand, stored, bytes, DType::kU32, Reduction::kSum);
+      for (size_t i = 0; i < words; ++i) expected[i] = SumOfWords(ranks, call, i);
+      break;
+    case kSumOfSlices:
+      status = communicator.ReduceScatter(operand, stored, bytes, DType::kU32, Reduction::kSum);
+      for (size_t i = 0; i < words; ++i) expected[i] = SumOfWords(ranks, call, rank * words + i);
+      break;
+    case kGather:
+      status = communicator.AllGather(operand, stored, bytes);
+      for (uint32_t each = 0; each < ranks; ++each) {
+        for (size_t i = 0; i < words; ++i) expected[each * words + i] = Word(each, call, i);
       }
-      case kSwap:
-        for (uint32_t i = 1; i < ranks && status.ok(); ++i) {
-          const uint32_t to = (rank + i) % ranks, from = (rank + ranks - i) % ranks;
-          status = communicator.Exchange(operand + to * bytes, to, stored + from * bytes, from, bytes);
-          for (size_t k = 0; k < words; ++k) expected[from * words + k] = Word(from, call, rank * words + k);
-        }
+      break;
+    case kShift: {
+      const uint32_t from = (rank + ranks - 1) % ranks;
+      const auto in = communicator.Receive(stored, bytes, from, "shift");
+      const auto out = communicator.Send(operand, bytes, (rank + 1) % ranks, "shift");
+      const Status first = communicator.Wait(in), second = communicator.Wait(out);
+      status = first.ok() ? second : first;
+      for (size_t i = 0; i < words; ++i) expected[i] = Word(from, call, i);
+      break;
     }
-  } catch (const std::bad_alloc&) {
-    communicator.CouldNotBegin();  // waits for all begun transfers before the operands are freed
-    status = Status(Code::kInternal, "no memory");
+    case kSwap:
+      for (uint32_t i = 1; i < ranks && status.ok(); ++i) {
+        const uint32_t to = (rank + i) % ranks, from = (rank + ranks - i) % ranks;
+        status = communicator.Exchange(operand + to * bytes, to, stored + from * bytes, from, bytes);
+        for (size_t k = 0; k < words; ++k) expected[from * words + k] = Word(from, call, rank * words + k);
+      }
   }
   return {status, result == expected};
 }
