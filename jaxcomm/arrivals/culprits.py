@@ -118,13 +118,14 @@ def _place(rank: Rank, rows: Mapping[int, Row], silent: Collection[int]) -> str:
     place = f"process {rank.process} on {row.host}"
     if row.has_ended:
         return f"{place}, which has ended"
-    if (latest := row.latest.get(rank.device)) is None:
+    latest, is_silent = row.latest.get(rank.device), rank.process in silent
+    if latest is None:
         place += ", and has been in no call"
     elif latest.is_open:
-        place += f", and is in {latest.text}, for {latest.for_s:.1f} s"
+        place += f", and is in {latest.text}" + f", for {latest.for_s:.1f} s" * (not is_silent)
     else:
-        place += f", and was last in {latest.text}, {latest.for_s:.1f} s ago"
-    return place + ("; the process does not report any more: it is stopped or killed" * (rank.process in silent))
+        place += f", and was last in {latest.text}" + f", {latest.for_s:.1f} s ago" * (not is_silent)
+    return place + "; the process reports nothing any more: it is stopped, killed or unreachable" * is_silent
 
 
 def _ranks_text(ranks: Sequence[int]) -> str:
