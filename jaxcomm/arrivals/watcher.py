@@ -173,7 +173,7 @@ def _dumped(call: OpenCall, finding: Finding) -> dict[str, Any]:
         "took_s": call.waited_s,
         "error": finding.text,
         "arrivals": [None if since_s is None else call.waited_s - since_s for since_s in finding.since_s],
-        "processes": [rank.process for rank in group],
+        "processes": [rank.process for rank in group] if len({rank.process for rank in group}) > 1 else [],
     }
 
 
