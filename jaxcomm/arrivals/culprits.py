@@ -6,7 +6,7 @@ from collections.abc import Collection, Mapping, Sequence
 from typing import Any, NamedTuple
 
 from jaxcomm.arrivals.records import Rank, WatchedSite
-from jaxcomm.arrivals.rows import Row
+from jaxcomm.arrivals.rows import ArrivalsRow
 
 _UNITS = ("B", "KiB", "MiB", "GiB", "TiB")
 
@@ -29,7 +29,7 @@ class Finding(NamedTuple):
     since_s: list[float | None]
 
 
-def find(call: OpenCall, rows: Mapping[int, Row], silent: Collection[int]) -> Finding:
+def find(call: OpenCall, rows: Mapping[int, ArrivalsRow], silent: Collection[int]) -> Finding:
     """Names the ranks for which a call waits.
 
     Args:
@@ -92,7 +92,7 @@ def _record(call: OpenCall, missing: list[int], waiting: list[int], waited_s: fl
     }
 
 
-def _since_s(call: OpenCall, rank: Rank, rows: Mapping[int, Row]) -> float | None:
+def _since_s(call: OpenCall, rank: Rank, rows: Mapping[int, ArrivalsRow]) -> float | None:
     """Seconds since a rank's arrival at the call; None if the rank has not arrived."""
     if rank == call.rank:
         return call.waited_s
@@ -102,7 +102,7 @@ def _since_s(call: OpenCall, rank: Rank, rows: Mapping[int, Row]) -> float | Non
     return calls.for_s if calls.arrived == call.number else 0.0
 
 
-def _ended(call: OpenCall, rank: Rank, rows: Mapping[int, Row]) -> bool:
+def _ended(call: OpenCall, rank: Rank, rows: Mapping[int, ArrivalsRow]) -> bool:
     """Whether the call has ended on a rank that has arrived."""
     if rank == call.rank:
         return False
@@ -110,7 +110,7 @@ def _ended(call: OpenCall, rank: Rank, rows: Mapping[int, Row]) -> bool:
     return calls.arrived > call.number or not calls.is_open
 
 
-def _place(rank: Rank, rows: Mapping[int, Row], silent: Collection[int]) -> str:
+def _place(rank: Rank, rows: Mapping[int, ArrivalsRow], silent: Collection[int]) -> str:
     """Where a missing rank is, in words."""
     row = rows.get(rank.process)
     if row is None:

@@ -9,7 +9,7 @@ from typing import Final
 
 from jaxcomm import ffi
 from jaxcomm.arrivals import rows
-from jaxcomm.arrivals.rows import Row
+from jaxcomm.arrivals.rows import ArrivalsRow
 from jaxcomm.distributed import store
 from jaxcomm.environment import host_name
 from jaxcomm.errors import JaxcommError
@@ -35,7 +35,7 @@ class Exchange:
         self._is_asked = False
         self._announcement: str | None = None
         self._beat, self._next = 0, 0.0
-        self.rows: dict[int, Row] = {}  # by process, the rows that were read last
+        self.rows: dict[int, ArrivalsRow] = {}  # by process, the rows that were read last
         self.overdue: str | None = None  # the announcement of any process that was read last
 
     def start(self) -> None:

@@ -24,7 +24,7 @@ class Latest(NamedTuple):
     for_s: float
 
 
-class Row(NamedTuple):
+class ArrivalsRow(NamedTuple):
     """What a process has published.
 
     Attributes:
@@ -44,14 +44,14 @@ class Row(NamedTuple):
     sites: Recorded
 
 
-def make(process: int, host: str, beat: int, *, has_ended: bool) -> Row:
+def make(process: int, host: str, beat: int, *, has_ended: bool) -> ArrivalsRow:
     """The present row of this process."""
     devices = max((len(each) for each in records.read(_LEAST_SITES, 0).values()), default=1)
     sites = records.read(max(_LEAST_SITES, _MOST // devices), _MOST_CALLS)
-    return Row(process, host, beat, has_ended, _latest(sites), sites)
+    return ArrivalsRow(process, host, beat, has_ended, _latest(sites), sites)
 
 
-def to_json(row: Row) -> str:
+def to_json(row: ArrivalsRow) -> str:
     """The row as a text for `from_json`."""
     sites = {
         key: {
@@ -68,7 +68,7 @@ def to_json(row: Row) -> str:
     return json.dumps(fields, separators=(",", ":"))
 
 
-def from_json(text: str) -> Row:
+def from_json(text: str) -> ArrivalsRow:
     """Reads a row that another process has published.
 
     Raises:
@@ -76,7 +76,7 @@ def from_json(text: str) -> Row:
     """
     try:
         process, host, beat, has_ended, latest, sites = json.loads(text)
-        return Row(
+        return ArrivalsRow(
             int(process),
             str(host),
             int(beat),
@@ -97,7 +97,7 @@ def from_json(text: str) -> Row:
         raise JaxcommError(f"a process has published an invalid row of arrivals: {error}") from error
 
 
-def _items(row: Row) -> list[tuple[int, Latest]]:
+def _items(row: ArrivalsRow) -> list[tuple[int, Latest]]:
     return list(row.latest.items())
 
 

@@ -71,7 +71,7 @@ class _Total:
         }
 
 
-class _Place(NamedTuple):
+class _Counted(NamedTuple):
     """A group of a site, by its number. A site's groups are counted apart."""
 
     key: str
@@ -86,8 +86,8 @@ class Totals:
         self._process = process
         self._failures = failures
         self._totals: dict[_Label, _Total] = {}
-        self._ended: dict[_Place, int] = {}  # the number of calls that were counted
-        self._seen: dict[_Place, int] = {}  # the number of the last call of the sample
+        self._ended: dict[_Counted, int] = {}  # the number of calls that were counted
+        self._seen: dict[_Counted, int] = {}  # the number of the last call of the sample
         self._failed: dict[str, int] = {}  # failed calls that were counted
 
     def reset(self, own: Recorded) -> None:
@@ -110,11 +110,16 @@ class Totals:
                 mine = [rank.device for rank in group if rank.process == self._process and rank.device in devices]
                 if site and mine:
                     ended = max(devices[device].ended for device in mine)
-                    self._add(_Place(key, number), site, group, ended, {self._process: own, **others})
+                    self._add(_Counted(key, number), site, group, ended, {self._process: own, **others})
         return [total.record(label) for label, total in self._totals.items()]
 
     def _add(
-        self, place: _Place, site: WatchedSite, group: tuple[Rank, ...], ended: int, known: Mapping[int, Recorded]
+        self,
+        place: _Counted,
+        site: WatchedSite,
+        group: tuple[Rank, ...],
+        ended: int,
+        known: Mapping[int, Recorded],
     ) -> None:
         label = _Label(site.name, site.axes, site.plan, len(group), site.bytes)
         total = self._totals.setdefault(label, _Total(len(group)))

@@ -14,7 +14,7 @@ from jaxcomm.arrivals import culprits, records, rows
 from jaxcomm.arrivals.culprits import Finding, OpenCall
 from jaxcomm.arrivals.exchange import Exchange
 from jaxcomm.arrivals.records import Rank
-from jaxcomm.arrivals.rows import Row
+from jaxcomm.arrivals.rows import ArrivalsRow
 from jaxcomm.environment import EXIT_AT_DEADLINE, host_name, is_on
 from jaxcomm.errors import JaxcommError
 from jaxcomm.log import say, say_once
@@ -152,10 +152,10 @@ class Watcher:
                     found.append(OpenCall(key, site, rank, calls.arrived, calls.for_s))
         return found
 
-    def _rows(self) -> dict[int, Row]:
+    def _rows(self) -> dict[int, ArrivalsRow]:
         return self._exchange.rows if self._exchange else {self._process: self._own_row()}
 
-    def _own_row(self) -> Row:
+    def _own_row(self) -> ArrivalsRow:
         return rows.make(self._process, host_name(), 0, has_ended=False)
 
 

@@ -7,7 +7,7 @@ import pytest
 from jaxcomm.arrivals import culprits, rows
 from jaxcomm.arrivals.culprits import OpenCall
 from jaxcomm.arrivals.records import DeviceCalls, Rank, WatchedSite
-from jaxcomm.arrivals.rows import Latest, Row
+from jaxcomm.arrivals.rows import ArrivalsRow, Latest
 from jaxcomm.errors import DeadlineError, JaxcommError
 
 GROUP = tuple(Rank(process, 10 * process) for process in range(3))
@@ -16,11 +16,13 @@ CALL = OpenCall("7", SITE, GROUP[0], 12, 4.0)
 HEAD = "DeadlineError: psum #12 over 'data' (4 KiB, plan lax): "
 
 
-def row(process: int, arrived: int, *, is_open: bool, latest: Latest | None = None, has_ended: bool = False) -> Row:
+def row(
+    process: int, arrived: int, *, is_open: bool, latest: Latest | None = None, has_ended: bool = False
+) -> ArrivalsRow:
     """The row of a process that has arrived at so many calls."""
     calls = DeviceCalls(arrived, arrived - is_open, is_open, 3.5, {arrived - 1: 0.25})
     found = {} if latest is None else {10 * process: latest}
-    return Row(process, f"node-{process}", 5, has_ended, found, {"7": {10 * process: calls}} if arrived else {})
+    return ArrivalsRow(process, f"node-{process}", 5, has_ended, found, {"7": {10 * process: calls}} if arrived else {})
 
 
 WAITS = row(1, 12, is_open=True)
@@ -30,7 +32,7 @@ SILENCE = "; the process reports nothing any more: it is stopped, killed or unre
 IN_PYTHON = row(2, 11, is_open=False, latest=LAST)
 
 # The row of the missing rank's process, whether the process is silent, and the place in words.
-PLACES: dict[str, tuple[Row | None, bool, str]] = {
+PLACES: dict[str, tuple[ArrivalsRow | None, bool, str]] = {
     "in Python": (IN_PYTHON, False, ", and was last in psum #11 over 'data' at train.py:57, 3.5 s ago."),
     "stopped": (IN_PYTHON, True, f", and was last in psum #11 over 'data' at train.py:57{SILENCE}"),
     "in another call": (
