@@ -114,8 +114,9 @@ def read(most_sites: int = _LARGEST, most_calls: int = 64) -> Recorded:
     """
     found: Recorded = {}
     for core, platform in _cores:
-        numbers = _device_numbers(platform)
-        for site in json.loads(core.text("arrivals", most_sites, most_calls)):
+        sites = json.loads(core.text("arrivals", most_sites, most_calls))
+        numbers = _device_numbers(platform) if sites else {}
+        for site in sites:
             devices = found.setdefault(site["key"], {})
             for each in site["devices"]:
                 took_s = {int(number): float(seconds) for number, seconds in each["calls"]}

@@ -14,13 +14,19 @@ from jaxcomm.arrivals.exchange import Exchange
 from jaxcomm.arrivals.totals import Totals
 from jaxcomm.arrivals.watcher import Watcher
 from jaxcomm.distributed import forks
+from jaxcomm.environment import EXIT_AT_DEADLINE, is_on
 
 _READ_S = 0.5  # time in which the store must answer
 
 
 @functools.cache
 def start() -> None:
-    """Starts the threads of this process, once."""
+    """Starts the threads of this process, once.
+
+    Raises:
+      JaxcommError: JAXCOMM_EXIT_AT_DEADLINE is neither on nor off.
+    """
+    is_on(EXIT_AT_DEADLINE)  # an invalid value must not be found at the deadline
     process = jax.process_index()
     exchange = Exchange(process) if jax_compat.spans_processes() else None
     watcher = Watcher(process, exchange)

@@ -91,6 +91,18 @@ def test_each_call_is_recorded_once_and_gives_laxs_result(name: str) -> None:
         assert not device.is_open
 
 
+def test_an_invariant_sum_in_a_loop_ends_as_often_as_it_begins() -> None:
+    """XLA may move the sum out of the loop."""
+
+    def body(x: Any) -> Any:
+        return lax.fori_loop(0, 5, lambda i, total: total * 0.5 + jaxcomm.psum(x, "data"), jnp.zeros_like(x))
+
+    jax.block_until_ready(jax.jit(on_ranks(body))(jnp.arange(48.0)))
+    assert calls() in (1, 5)
+    for device in (device for site in records.read().values() for device in site.values()):
+        assert device.arrived == device.ended
+
+
 def test_a_donated_operand_is_summed_in_place() -> None:
     step = jax.jit(on_ranks(lambda x: jaxcomm.psum(x, "data")), donate_argnums=0)
     x = jnp.ones((RANKS, 1000))

@@ -6,6 +6,7 @@ from collections.abc import Iterable
 
 import pytest
 
+from jaxcomm import profile
 from jaxcomm.arrivals import records
 from jaxcomm.arrivals.records import DeviceCalls, Rank, Recorded, WatchedSite
 from jaxcomm.arrivals.totals import Totals
@@ -30,6 +31,13 @@ def test_the_rank_that_took_the_least_time_was_last() -> None:
     assert (site["calls"], site["late"], site["ranks"]) == (4, [0, 4], 2)
     assert site["arrivals"] == [pytest.approx([0, 0.3])] * 4
     assert site["wait_s"] == pytest.approx([1.2, 0]) and site["transfer_s"] == pytest.approx(0.8)
+
+
+def test_a_profile_has_these_arrivals() -> None:
+    totals = Totals(0, lambda key: 0)
+    found = profile.from_stats(totals.update(calls(0, 0.5, range(1, 5), 4), {1: calls(1, 0.2, range(1, 5), 4)}))
+    assert found.ranks == 2
+    assert found.arrivals == [pytest.approx((0, 0.3))] * 3
 
 
 def test_a_sample_counts_for_all_calls_once() -> None:
