@@ -26,7 +26,7 @@ from jaxcomm.cli.common import spmd
 from jaxcomm.environment import ARRIVALS, EXECUTOR
 from jaxcomm.report.tables import bytes_text, seconds_text, table
 
-_SIZES = {1 << 10: 200, 64 << 10: 200, 1 << 20: 50, 16 << 20: 5}  # bytes of a rank, and sums of a step
+_SIZES = {1 << 10: 200, 64 << 10: 200, 1 << 20: 50}  # bytes of a rank, and sums of a step
 
 
 def main() -> None:
