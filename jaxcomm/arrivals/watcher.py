@@ -29,7 +29,7 @@ _GRACE_S: Final = 2.5  # time in which the other processes read an announcement 
 _MOST_KEPT: Final = 16  # failed calls
 
 
-class _Number(NamedTuple):
+class _NumberedCall(NamedTuple):
     """A call in all processes: its site's key, and its number."""
 
     key: str
@@ -56,7 +56,8 @@ class Watcher:
         self._stopping = threading.Event()
         self._thread = threading.Thread(target=self._run, name="jaxcomm arrivals", daemon=True)
         self._beats: dict[int, int] | None = None  # by process, at a first look before the deadline
-        self._logged: list[_Number] = []
+        self._logged: list[_NumberedCall] = []
+        self._reported: set[_NumberedCall] = set()  # calls that were open when this process reported one of them
         self._failed: list[dict[str, Any]] = []
         self._heard: str | None = None
 
@@ -79,7 +80,7 @@ class Watcher:
         for process, row in self._rows().items():
             for device, latest in row.latest.items():
                 number = row.sites[latest.key][device].arrived if latest.key in row.sites else 0
-                place = {"process": process, "device": device, "id": _id(_Number(latest.key, number))}
+                place = {"process": process, "device": device, "id": _id(_NumberedCall(latest.key, number))}
                 times = {"at_us": now_us - 1e6 * latest.for_s, "is_open": latest.is_open}
                 devices.append({**place, **times, "call": latest.text})
         return {"calls": [dict(call) for call in self._failed], "devices": devices}
@@ -103,10 +104,15 @@ class Watcher:
             self._report(deadline_s)
 
     def _report(self, deadline_s: float) -> None:
-        """Logs the culprit of the call that has been open for the longest time, if no open call has been logged."""
-        overdue = [each for each in self._open_calls() if each.waited_s >= deadline_s]
-        if not overdue or any(_Number(each.key, each.number) in self._logged for each in overdue):
+        """Logs the culprit of the overdue call that has been open for the longest time.
+
+        The calls that are open at the same time wait for the same ranks, or behind this call, and are not logged.
+        """
+        open_calls = self._open_calls()
+        overdue = [each for each in open_calls if each.waited_s >= deadline_s and _numbered(each) not in self._reported]
+        if not overdue:
             return
+        self._reported = {*map(_numbered, open_calls)}
         overdue.sort(key=lambda each: -each.waited_s)
         answers = self._exchange is None or self._exchange.read(_READ_S)
         known = self._rows() | {self._process: self._own_row()}
@@ -114,6 +120,8 @@ class Watcher:
         find = partial(culprits.find, rows=known, silent=silent) if answers else culprits.without_rows
         found = [(each, find(each)) for each in overdue]
         call, finding = next((pair for pair in found if pair[1].record["missing"]), found[0])
+        if _numbered(call) in self._logged:
+            return
         overdue_call = _OverdueCall(call.key, call.number, finding.text, finding.record, _dumped(call, finding))
         if self._exchange:
             self._exchange.announce(json.dumps(overdue_call))
@@ -125,11 +133,11 @@ class Watcher:
             return
         self._heard = heard
         call = _OverdueCall(*json.loads(heard))
-        if _Number(call.key, call.number) not in self._logged:
+        if _NumberedCall(call.key, call.number) not in self._logged:
             self._log(call)
 
     def _log(self, call: _OverdueCall) -> None:
-        self._logged.append(_Number(call.key, call.number))
+        self._logged.append(_NumberedCall(call.key, call.number))
         self._failed.append({**call.dumped, "at_us": (time.monotonic() - call.dumped["took_s"]) * 1e6})
         del self._failed[:-_MOST_KEPT]
         ends = is_on(EXIT_AT_DEADLINE)
@@ -159,6 +167,10 @@ class Watcher:
         return rows.make(self._process, host_name(), 0, has_ended=False)
 
 
+def _numbered(call: OpenCall) -> _NumberedCall:
+    return _NumberedCall(call.key, call.number)
+
+
 def _dumped(call: OpenCall, finding: Finding) -> dict[str, Any]:
     """The call as in `profile.dump_file`."""
     group = call.site.group_of(call.rank)
@@ -168,7 +180,7 @@ def _dumped(call: OpenCall, finding: Finding) -> dict[str, Any]:
         "plan": call.site.plan,
         "ranks": len(group),
         "bytes": call.site.bytes,
-        "id": _id(_Number(call.key, call.number)),
+        "id": _id(_numbered(call)),
         "number": call.number,
         "took_s": call.waited_s,
         "error": finding.text,
@@ -177,6 +189,6 @@ def _dumped(call: OpenCall, finding: Finding) -> dict[str, Any]:
     }
 
 
-def _id(call: _Number) -> int:
+def _id(call: _NumberedCall) -> int:
     """A number of a call that is the same in all processes."""
     return (int(call.key) + call.number) % 2**64
