@@ -26,6 +26,7 @@ _SETTLE_S: Final = 0.4  # time after the deadline in which the last rank may sti
 _READ_S: Final = 0.25  # time in which the store must answer
 _SILENCE_S: Final = 2.5  # a process without a new row for this time does not run
 _GRACE_S: Final = 2.5  # time in which the other processes read an announcement before this process ends
+_LATER_S: Final = 1.5  # time that process 0 waits longer: JAX ends all processes when their store ends
 _MOST_KEPT: Final = 16  # failed calls
 
 
@@ -144,7 +145,7 @@ class Watcher:
         say(call.text + (f"\n  {EXIT_AT_DEADLINE} is on: this process ends." if ends else ""))
         ffi.add_failure(call.text, call.record)
         if ends:
-            time.sleep(_GRACE_S)
+            time.sleep(_GRACE_S + _LATER_S * (self._process == 0))
             from jaxcomm import dump
 
             dump.finish()

@@ -71,9 +71,8 @@ def main() -> None:
     if late and way == "sleeps":
         time.sleep(5)
     if late and way in ("stops", "first stops"):
-        # JAX ends all processes when that of the store is killed, so the others end themselves before.
-        seconds = 12 if way == "first stops" else 7
-        subprocess.Popen(["sh", "-c", f"sleep {seconds}; kill -9 {os.getpid()}"])
+        # The others end themselves before this process is killed.
+        subprocess.Popen(["sh", "-c", f"sleep 12; kill -9 {os.getpid()}"])
         os.kill(os.getpid(), signal.SIGSTOP)
     if late and way == "dies":
         os.kill(os.getpid(), signal.SIGKILL)
