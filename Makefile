@@ -4,6 +4,8 @@
 BIN := .venv/bin
 BAZEL ?= bazel
 FUZZ_SECONDS ?= 60
+HISTORIES ?= 100000
+SEED ?= 0
 
 CORE := jaxcomm/ffi/libjaxcomm_cpu.so
 CORE_SOURCES := CMakeLists.txt tools/cuda.cmake $(shell find cc -not -name '*_test.cc' -not -name BUILD.bazel -not -name README.md)
@@ -22,7 +24,7 @@ TIDIED := $(shell find cc -name '*.cc' -not -name '*_test.cc' -not -name '*_fuzz
 unexport PYTHONDONTWRITEBYTECODE
 
 .NOTPARALLEL:
-.PHONY: help setup bazel demo bench claims notebooks docs wheels test test-newest test-installed test-tpu test-all sanitize fuzz lint tidy format clean
+.PHONY: help setup bazel demo bench claims notebooks docs wheels test test-newest test-installed test-tpu test-all sanitize fuzz histories lint tidy format clean
 
 help:
 	@echo 'make demo       profiles, plans, trains and reports on this machine; ARGS="--out DIR" reaches `jaxcomm demo`'
@@ -41,6 +43,7 @@ help:
 	@echo 'make tidy       clang-tidy on the C++ core, with the checks of .clang-tidy'
 	@echo 'make sanitize   the C++ tests under the address, undefined-behaviour and thread sanitizers'
 	@echo 'make fuzz       each C++ fuzzer for FUZZ_SECONDS=$(FUZZ_SECONDS)'
+	@echo 'make histories  HISTORIES=$(HISTORIES) histories of simulated jobs, with their faults, from SEED=$(SEED) on; prints failed seeds'
 	@echo 'make setup      only what the other targets need: .venv, the C++ core, Bazel'
 	@echo 'make clean      removes everything that was built, including .venv'
 
@@ -110,6 +113,10 @@ fuzz: setup
 	@tools/setup.sh fuzz
 	@tools/each.sh 'make fuzz' $(foreach fuzzer,$(FUZZERS),'$(BAZEL) run --config=fuzz $(fuzzer) -- \
 	  -max_total_time=$(FUZZ_SECONDS) -artifact_prefix=$(CURDIR)/build/fuzz-')
+
+histories: setup
+	@tools/each.sh 'make histories' 'HISTORIES=$(HISTORIES) SEED=$(SEED) $(BAZEL) run -c opt //cc/simulated_system:job_history_test' \
+	  '$(BIN)/python -m tests.distributed.simulated_job --histories $(HISTORIES) --seed $(SEED)'
 
 lint: .venv/.installed
 	@tools/each.sh 'make lint' '$(BIN)/ruff check' '$(BIN)/ruff format --check' '$(BIN)/mypy' \

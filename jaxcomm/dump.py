@@ -39,6 +39,16 @@ def start(folder: str) -> None:
         raise JaxcommError(f"{DUMP} is {folder!r:.200}; {error}") from None
     threading.Thread(target=dumps.follow, name="jaxcomm dumps", daemon=True).start()
     forks.run_at_exit(dumps.write_rest)
+    _started.append(dumps)
+
+
+def finish() -> None:
+    """Writes the dumps of all failures so far. Called before a process ends without Python's exit functions."""
+    for dumps in _started:
+        dumps.write_rest()
+
+
+_started: list[_Dumps] = []
 
 
 class _Dumps:

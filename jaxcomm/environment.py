@@ -20,6 +20,10 @@ EXECUTOR: Final = "JAXCOMM_EXECUTOR"
 # Dumps at failure.
 DUMP: Final = "JAXCOMM_DUMP"
 
+# Calls that the core does not run.
+ARRIVALS: Final = "JAXCOMM_ARRIVALS"
+EXIT_AT_DEADLINE: Final = "JAXCOMM_EXIT_AT_DEADLINE"
+
 # Connections between processes.
 TRANSPORT: Final = "JAXCOMM_TRANSPORT"
 RAILS: Final = "JAXCOMM_RAILS"

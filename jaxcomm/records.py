@@ -66,10 +66,13 @@ class SiteStats(TypedDict):
     If a sum takes its groups as an operand (the plan "groups"), one call of all groups counts as one call. A rank waits
     only for the last rank of its own group, and `after_arrival_s` is the slowest group's time.
 
+    If XLA or NCCL runs the calls, and JAXCOMM_ARRIVALS is on, all fields but `calls` and `failed` come from a sample of
+    the calls between processes. `failed` is then the number of calls that were open at the deadline.
+
     Attributes:
       name: the operation, and the bucket if the call has one.
       axes: names of the axes, with commas.
-      plan: the first letters of the plan's hash; without a plan "direct" or "ring".
+      plan: the first letters of the plan's hash; without a plan "direct" or "ring", or "lax" if XLA runs the call.
       ranks: the number of ranks that call together.
       bytes: the bytes of a rank's buffer.
       calls: the number of calls that ended.

@@ -36,7 +36,7 @@ enable_language(CUDA)
 file(GLOB CUDA_SOURCES CONFIGURE_DEPENDS "${PROJECT_SOURCE_DIR}/cc/gpu/*/*.cu" "${PROJECT_SOURCE_DIR}/cc/gpu/*/*.cc")
 list(FILTER CUDA_SOURCES EXCLUDE REGEX "_test\\.cc$")
 # Sources that the core for CPUs also contains.
-foreach(COMMON executor/calls/layout executor/calls/call_site_stats executor/decide/comparison executor/decide/trial ffi/groups ffi/kept_failures ffi/values program/direct
+foreach(COMMON executor/calls/layout executor/calls/call_site_stats executor/decide/comparison executor/decide/trial ffi/arrivals ffi/groups ffi/kept_failures ffi/values program/direct
                program/message_lists program/message_registry program/messages program/program program/registry)
   list(APPEND CUDA_SOURCES "${PROJECT_SOURCE_DIR}/cc/${COMMON}.cc")
 endforeach()

@@ -2,7 +2,6 @@
 
 #include <algorithm>
 #include <cstring>
-#include <new>
 #include <utility>
 
 #include "cc/base/hash.h"
@@ -176,16 +175,9 @@ std::shared_ptr<Transfer> DeviceCommunicator::Begin(const DeviceGroup::SiteKey& 
   const std::vector<MessageRank>& devices = group_->devices();
   const bool is_local = key.pair && devices[key.pair->first].process == devices[key.pair->second].process;
   const bool helps = !is_local && (key.pair || key.kind == Kind::kAllGather || key.bytes <= kHelpedBytes);
-  std::shared_ptr<Transfer> call;
-  Done done;
-  Result<DeviceGroup::Site> site = Status();
-  try {
-    call = std::make_shared<Transfer>(helps);
-    done = [call](const Status& status) { call->End(status); };
-    site = group_->Find(key, executor_, lists_, group_->devices()[rank_].process);
-  } catch (const std::bad_alloc&) {
-    return no_memory_;
-  }
+  auto call = std::make_shared<Transfer>(helps);
+  Done done = [call](const Status& status) { call->End(status); };
+  const Result<DeviceGroup::Site> site = group_->Find(key, executor_, lists_, group_->devices()[rank_].process);
   if (!site.ok()) {
     done(site.status());
   } else if (!key.pair || !JoinExchange(*call, site.value(), id, rank, buffers, done)) {
@@ -205,14 +197,11 @@ std::shared_ptr<Transfer> DeviceCommunicator::Receive(std::byte* bytes, int64_t 
   return Move(nullptr, bytes, size, from, rank_, name);
 }
 
-// Joins an exchange of the transfer's bytes without messages. Returns false if the ranks cannot exchange or memory runs
-// out.
+// Joins an exchange of the transfer's bytes without messages. Returns false if the ranks cannot exchange.
 bool DeviceCommunicator::JoinExchange(Transfer& transfer, const DeviceGroup::Site& site, const CallId& id,
-                                      uint32_t rank, const Buffers& buffers, const Done& done) try {
+                                      uint32_t rank, const Buffers& buffers, const Done& done) {
   transfer.set_exchanging(executor_.messages().JoinExchange(site, id, rank, buffers, done));
   return transfer.is_exchanging();
-} catch (const std::bad_alloc&) {
-  return false;
 }
 
 // Ends the exchanges of the open transfers, receives before sends. A receive waits only until the sender has joined. A
@@ -268,7 +257,6 @@ std::shared_ptr<Transfer> DeviceCommunicator::Move(const std::byte* sent, std::b
   const CallId id{group_->PairId(from, to), transfers_[{from, to}]++, 0, failures_};
   Buffers buffers{{sent != nullptr ? sent : received}, {received}, nullptr, true};
   if (sent != nullptr) buffers.results[0] = const_cast<std::byte*>(sent);
-  open_.reserve(open_.size() + 1);  // reserved first, so that push_back cannot throw after the call has begun
   open_.push_back(Begin(
       {name, "broadcast/flat/2", "none", "", Kind::kAllReduce, Reduction::kSum, DType::kU8, size, true, {{from, to}}},
       id, from == rank_ ? 0 : 1, std::move(buffers)));

@@ -134,14 +134,7 @@ class DeviceCommunicator {
 
   DeviceCommunicator(Executor& executor, MessageRegistry& lists, ChooseList choose, std::shared_ptr<DeviceGroup> group,
                      uint32_t rank)
-      : executor_(executor),
-        lists_(lists),
-        choose_(std::move(choose)),
-        group_(std::move(group)),
-        rank_(rank),
-        no_memory_(std::make_shared<Transfer>()) {
-    no_memory_->End(Status(Code::kInternal, kNoMemory));
-  }
+      : executor_(executor), lists_(lists), choose_(std::move(choose)), group_(std::move(group)), rank_(rank) {}
 
   // Destroys the exchanges of transfers for which Wait was not called. Such a transfer and its exchange own each other,
   // so neither would be destroyed otherwise.
@@ -188,7 +181,6 @@ class DeviceCommunicator {
   const ChooseList choose_;
   const std::shared_ptr<DeviceGroup> group_;
   const uint32_t rank_;
-  const std::shared_ptr<Transfer> no_memory_;  // returned for calls that lack memory; has ended with kNoMemory
   uint32_t calls_ = 0, failures_ = 0;
   std::vector<std::shared_ptr<Transfer>> open_;                  // transfers for which Wait has not returned
   std::map<std::pair<uint32_t, uint32_t>, uint32_t> transfers_;  // by `from` and `to`: the number of transfers so far

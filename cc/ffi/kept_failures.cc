@@ -3,7 +3,6 @@
 #include <algorithm>
 #include <cstdint>
 #include <memory>
-#include <new>
 #include <sstream>
 
 #include "cc/base/c_function.h"
@@ -12,7 +11,7 @@
 
 namespace jaxcomm {
 
-void KeptFailures::Keep(const Status& status) try {
+void KeptFailures::Keep(const Status& status) {
   Failure failure{ValidText(status.message()), ValidText(status.record())};
   if (failure.record.empty()) {
     const bool is_late = status.code() == Code::kDeadlineExceeded;
@@ -27,8 +26,6 @@ void KeptFailures::Keep(const Status& status) try {
   ++count_;
   has_failed_.notify_all();
   if (failures_.size() > kMost) failures_.pop_back();
-} catch (const std::bad_alloc&) {
-  // The failure is not kept, but XLA still receives its text.
 }
 
 std::string KeptFailures::Find(std::string_view text) const {

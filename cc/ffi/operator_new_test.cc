@@ -1,7 +1,11 @@
 #include <gtest/gtest.h>
 #include <malloc.h>
+#include <sys/resource.h>
 
 #include <memory>
+#include <new>
+
+#include "cc/base/small_block.h"
 
 namespace jaxcomm {
 namespace {
@@ -18,6 +22,26 @@ TEST(OperatorNew, NoBlockFitsIntoAGapBesideAnAlignedBuffer) {
   const auto some = std::make_unique<char[]>(16);
   EXPECT_GT(malloc_usable_size(one.get()), kLargestGap);
   EXPECT_GT(malloc_usable_size(some.get()), kLargestGap);
+}
+
+// Takes small blocks until memory runs out.
+void TakeAllMemory() {
+  struct Block {
+    Block* next;
+    char bytes[1000];
+  };
+  const rlimit limit{64 << 20, 64 << 20};
+  setrlimit(RLIMIT_AS, &limit);
+  for (Block* last = nullptr;;) last = new Block{last, {}};
+}
+
+TEST(OperatorNewDeathTest, ASmallBlockForWhichThereIsNoMemoryEndsTheProcess) {
+  EXPECT_DEATH(TakeAllMemory(), "this process has no memory left, and ends");
+}
+
+TEST(OperatorNew, ALargeBlockForWhichThereIsNoMemoryIsRefused) {
+  std::unique_ptr<char[]> block;
+  EXPECT_THROW(block.reset(new char[size_t{1} << 50]), std::bad_alloc);
 }
 
 #endif

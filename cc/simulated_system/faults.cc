@@ -51,7 +51,7 @@ void Faults::SuspectHosts(uint32_t one, uint32_t other) {
 void Faults::Strike() {
   const uint32_t number = Random(plan_.processes);
   const std::shared_ptr<Member> member = service_.Latest(number);
-  switch (Random(7)) {
+  switch (Random(8)) {
     case 0:
     case 1:
       return Kill(member);
@@ -61,6 +61,8 @@ void Faults::Strike() {
       return Replace(member);
     case 4:
       return Degrade();
+    case 5:
+      return TakeMemory(member);
     default:
       return CutHost(number);
   }
@@ -92,6 +94,26 @@ void Faults::Replace(const std::shared_ptr<Member>& member) {
   });
 }
 
+// Makes a process lack memory for a while.
+void Faults::TakeMemory(const std::shared_ptr<Member>& member) {
+  const Nanoseconds time = RandomTime(Random(2) == 0 ? kMillisecond : kSecond);
+  scheduler_.Trace("process " + std::to_string(member->number) + " lacks memory for " +
+                   std::to_string(time / kMillisecond) + " ms");
+  Suspect(member->number);
+  member->process->lacks_memory = true;
+  Extend(scheduler_.now() + time);
+  scheduler_.At(scheduler_.now() + time, [member] { member->process->lacks_memory = false; });
+}
+
+void Faults::OnAbort(Process& process) {
+  if (!process.lacks_memory) scheduler_.Fail(process.name + " has aborted");
+  for (uint32_t number = 0; number < plan_.processes; ++number) {
+    const std::shared_ptr<Member> member = service_.Latest(number);
+    if (member->process == &process) Kill(member);
+  }
+  scheduler_.Kill(process);
+}
+
 // Makes a link slow, or makes it lose many or all long packets, for a while. The wall clocks jump, too.
 void Faults::Degrade() {
   const uint32_t from = plan_.hosts[Random(plan_.processes)], to = plan_.hosts[Random(plan_.processes)];
@@ -104,7 +126,7 @@ void Faults::Degrade() {
   if (from == to) return;
   SuspectHosts(from, to);
   Extend(scheduler_.now() + time);
-  const Link before = link;
+  if (link.faults++ == 0) link.without_faults = link;
   switch (Random(3)) {
     case 0:
       link.bytes_per_second = 100000;
@@ -115,10 +137,8 @@ void Faults::Degrade() {
     default:
       link.mtu = 1000;
   }
-  scheduler_.At(scheduler_.now() + time, [&link, before] {
-    link.bytes_per_second = before.bytes_per_second;
-    link.loss = before.loss;
-    link.mtu = before.mtu;
+  scheduler_.At(scheduler_.now() + time, [&link] {
+    if (--link.faults == 0) static_cast<LinkQuality&>(link) = link.without_faults;
   });
 }
 

@@ -1,4 +1,4 @@
-// The faults of a history: kills, stops, replaced starts, cuts and bad links, at random times.
+// The faults of a history: kills, stops, replaced starts, lack of memory, cuts and bad links, at random times.
 //
 //   Faults faults(scheduler, network, plan, service, start);
 //   faults.OnCall();                       // a member begins a call: faults may strike a moment later
@@ -27,6 +27,8 @@ class Faults {
          std::function<void(uint32_t)> start);
 
   void OnCall();
+  // A process that lacks memory has aborted.
+  void OnAbort(Process& process);
   // Whether no more faults will strike. The last one may still last, until `until`.
   bool have_struck() const { return calls_of_strikes_.empty(); }
   Nanoseconds until() const { return until_; }
@@ -48,6 +50,7 @@ class Faults {
   void Strike();
   void StopFor(const std::shared_ptr<Member>& member, Nanoseconds time);
   void Replace(const std::shared_ptr<Member>& member);
+  void TakeMemory(const std::shared_ptr<Member>& member);
   void Degrade();
   void CutHost(uint32_t number);
   void Kill(const std::shared_ptr<Member>& member);

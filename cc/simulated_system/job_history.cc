@@ -5,6 +5,7 @@
 
 #include <cstdio>
 #include <cstdlib>
+#include <exception>
 #include <memory>
 #include <string>
 
@@ -35,6 +36,7 @@ class JobHistory {
         scheduler_.Trace("process " + std::to_string(number) + " is started again");
         Start(number);
       });
+      scheduler_.OnAbort([this](Process& process) { faults_->OnAbort(process); });
       for (uint32_t number = 0; number < plan_.processes; ++number) Start(number);
       while (ended_ < plan_.processes) {
         if (scheduler_.now() > faults_->until() + kRecovery) scheduler_.Fail("the job has not recovered");
@@ -91,6 +93,10 @@ class JobHistory {
 void RunJobHistory(uint32_t seed) {
   mallopt(M_MMAP_THRESHOLD, 1 << 30);  // otherwise each large buffer costs page faults
   mallopt(M_TRIM_THRESHOLD, 1 << 30);
+  std::set_terminate([] {
+    if (Scheduler::current() != nullptr) Scheduler::Get().Abort();
+    std::abort();
+  });
   std::make_unique<JobHistory>(seed).release()->Run();
   _exit(0);  // the stacks of killed processes are never unwound
 }

@@ -4,6 +4,7 @@
 
 #include <chrono>
 #include <cmath>
+#include <new>
 #include <optional>
 #include <random>
 
@@ -18,6 +19,13 @@ constexpr size_t kSummed = 3000;                   // elements of the sums that 
 float Summand(uint32_t rank, uint32_t call, size_t index) {
   return 0.1f * static_cast<float>(Word(rank, call, index) % 1000);
 }
+
+// While this object lives, allocations of the calling task may fail.
+class MayLackMemory {
+ public:
+  MayLackMemory() { Scheduler::current()->may_lack_memory = true; }
+  ~MayLackMemory() { Scheduler::current()->may_lack_memory = false; }
+};
 
 }  // namespace
 
@@ -83,21 +91,21 @@ bool MemberProgram::Connect(const Barrier& barrier) {
   if (!Check(job_.Open(own, plan_.processes, /*same_job=*/true))) return false;
   std::vector<NamedRail> rails;
   for (uint32_t rail = 0; rail < plan_.rails; ++rail) rails.push_back({"eth" + std::to_string(rail), plan_.kind});
-  std::vector<std::shared_ptr<Member>> others;
+  others_.clear();
   for (const auto& [number, incarnation] : barrier.members) {
     if (number == own) continue;
-    others.push_back(service_.Latest(number));
-    if (others.back()->incarnation != incarnation) return false;  // started again since the barrier
+    others_[number] = service_.Latest(number);
+    if (others_[number]->incarnation != incarnation) return false;  // started again since the barrier
   }
   const auto shm = job_.Shm();
   if (!Check(shm.status())) return false;
-  for (const auto& other : others) {
-    service_.Publish({generation_, own, other->number, "shm"},
+  for (const auto& [number, other] : others_) {
+    service_.Publish({generation_, own, number, "shm"},
                      {shm.value()->fd(), static_cast<int64_t>(shm.value()->nonce())});
   }
   if (!Check(job_.OpenRails(rails))) return false;
-  for (const auto& other : others) {
-    const bool shares = plan_.hosts[other->number] == plan_.hosts[own];
+  for (const auto& [number, other] : others_) {
+    const bool shares = plan_.hosts[number] == plan_.hosts[own];
     if (shares ? !AddShm(*other, until) : !AddRails(*other, until)) return false;
   }
   std::vector<uint32_t> hosts(plan_.processes, Job::kAbsent);
@@ -163,13 +171,20 @@ CheckedCall MemberProgram::Sum(uint32_t call) {
     if (scheduler_.Random(3) == 0) scheduler_.SleepUntil(scheduler_.now() + scheduler_.RandomTime(3 * kMillisecond));
     auto* const bytes = reinterpret_cast<std::byte*>(operand.data());
     sums.push_back(std::make_shared<Transfer>());
-    executor_.messages().Arrive(sums_, launches_++, rank_, {{bytes}, {bytes}},
-                                [sum = sums.back()](const Status& end) { sum->End(end); });
+    Buffers buffers{{bytes}, {bytes}};
+    Done done = [sum = sums.back()](const Status& end) { sum->End(end); };
+    const MayLackMemory may_lack_memory;
+    executor_.messages().Arrive(sums_, launches_++, rank_, std::move(buffers), std::move(done));
   }
   CheckedCall all{Status(), true};
   for (int i = 0; i < kFlights; ++i) {
     const std::vector<float>& sum = values[static_cast<size_t>(i)];
-    if (Status end = sums[static_cast<size_t>(i)]->Wait(executor_); !end.ok()) {
+    Status end;
+    {
+      const MayLackMemory may_lack_memory;
+      end = sums[static_cast<size_t>(i)]->Wait(executor_);
+    }
+    if (!end.ok()) {
       if (all.status.ok()) all.status = std::move(end);
       continue;
     }
@@ -233,7 +248,8 @@ void MemberProgram::Repair() {
 
 void MemberProgram::Restore(const Rails::Lost& lost) {
   const uint32_t own = self_->number;
-  const Member& other = *service_.Latest(lost.process);
+  const Member& other = *others_.at(lost.process);
+  if (other.process->state == Process::State::kKilled) return;
   if (network_.Between(plan_.hosts[own], plan_.hosts[other.number], lost.rail).is_cut ||
       network_.Between(plan_.hosts[other.number], plan_.hosts[own], lost.rail).is_cut)
     return;
@@ -285,14 +301,22 @@ bool MemberProgram::Check(const Status& status) {
   return status.ok();
 }
 
+// Makes a random call, unless this process lacks the memory for the operands.
+CheckedCall MemberProgram::CallWithMemory(uint32_t call, size_t words, std::mt19937& random) try {
+  const MayLackMemory may_lack_memory;
+  return CallAtRandom(*communicator_, call, words, random);
+} catch (const std::bad_alloc&) {
+  return {Status(Code::kInternal, "no memory for the operands"), true};
+}
+
 // Makes a random call, the same in all members. Returns whether the call succeeded.
 bool MemberProgram::Call(uint32_t call) {
   std::mt19937 random(call * 1000003u + static_cast<uint32_t>(generation_));
-  const size_t sizes[] = {1, 10, 300, 1000, 5000, 5000, 20000, 70000};
-  const size_t words = sizes[random() % 8];
+  const size_t sizes[] = {1, 1, 10, 10, 300, 300, 300, 1000, 1000, 1000, 5000, 5000, 5000, 5000, 20000, 70000};
+  const size_t words = sizes[random() % 16];
   faults_.OnCall();
   const Nanoseconds began = scheduler_.now();
-  const auto [status, is_right] = random() % 6 == 0 ? Sum(call) : CallAtRandom(*communicator_, call, words, random);
+  const auto [status, is_right] = random() % 6 == 0 ? Sum(call) : CallWithMemory(call, words, random);
   communicator_->Count(status);
   const std::string name = "call " + std::to_string(call) + " of process " + std::to_string(self_->number);
   if (status.ok() && !is_right) scheduler_.Fail(name + " has a wrong result");
@@ -302,7 +326,10 @@ bool MemberProgram::Call(uint32_t call) {
   }
   if (status.ok()) return true;
   scheduler_.Trace(name + ": " + status.message());
-  if (!faults_.NamesSuspect(status.message())) scheduler_.Fail(name + " names no culprit: " + status.message());
+  const bool lacks_memory = faults_.IsSuspect(self_->number) && status.message().find("memory") != std::string::npos;
+  // A start that was replaced sees the others leave, and cannot know that they leave because of it.
+  if (!lacks_memory && !self_->is_replaced && !faults_.NamesSuspect(status.message()))
+    scheduler_.Fail(name + " names no culprit: " + status.message());
   faults_.Suspect(self_->number);
   return false;
 }

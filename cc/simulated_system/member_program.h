@@ -70,6 +70,7 @@ class MemberProgram {
 
   Status MakeSums(const std::vector<MessageRank>& devices);
   CheckedCall Sum(uint32_t call);
+  CheckedCall CallWithMemory(uint32_t call, size_t words, std::mt19937& random);
   bool Call(uint32_t call);
 
   Scheduler& scheduler_;
@@ -83,7 +84,8 @@ class MemberProgram {
   Executor executor_{2};
   Job job_{&executor_.messages()};
   uint64_t generation_ = 0;
-  std::mutex repair_mutex_;  // held while rails are restored, and while the job is left
+  std::mutex repair_mutex_;                             // held while rails are restored, and while the job is left
+  std::map<uint32_t, std::shared_ptr<Member>> others_;  // of the generation, by number
   bool is_connected_ = false, is_over_ = false, repairs_ = true;
   uint32_t rank_ = 0, num_ranks_ = 0;
   std::unique_ptr<DeviceCommunicator> communicator_;  // null if there is no other member

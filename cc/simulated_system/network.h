@@ -28,12 +28,19 @@
 
 namespace jaxcomm::simulated {
 
-class Link {
+// What faults change of a link.
+struct LinkQuality {
+  int64_t bytes_per_second = 1000000000;
+  double loss = 0;      // of datagrams
+  uint32_t mtu = 9000;  // bytes of the largest datagram that passes; longer ones vanish
+};
+
+class Link : public LinkQuality {
  public:
   Nanoseconds delay = 50 * kMicrosecond, jitter = 0;
-  int64_t bytes_per_second = 1000000000;
-  double loss = 0, repeats = 0;  // of datagrams
-  uint32_t mtu = 9000;           // bytes of the largest datagram that passes; longer ones vanish
+  double repeats = 0;          // of datagrams
+  LinkQuality without_faults;  // while faults last
+  int faults = 0;
   bool is_cut = false;
   Nanoseconds cut_since = 0;
   Nanoseconds free_at = 0;

@@ -15,6 +15,7 @@
 #pragma once
 
 #include <pthread.h>
+#include <setjmp.h>
 #include <ucontext.h>
 
 #include <cstddef>
@@ -47,6 +48,7 @@ struct Process {
   std::string name;
   int pid;
   State state = State::kRuns;
+  bool lacks_memory = false;               // some allocations fail
   bool is_dying = false;                   // killed as soon as none of its tasks holds a lock that processes share
   std::function<void()> at_end = nullptr;  // closes the process's descriptors
 };
@@ -61,11 +63,16 @@ struct Task {
   Nanoseconds until = kNever;
   bool is_woken = false;  // whether Wake, not the clock, ended the wait
   int shared_locks = 0;   // number of held locks that several processes use
+  int system_calls = 0;   // number of functions of the simulated system, called by one another, in which the task is
+  bool may_lack_memory = false;  // whether its allocations may fail, if its process lacks memory
   void* (*work)(void*) = nullptr;
   void* argument = nullptr;
   void* result = nullptr;
-  ucontext_t context;                    // while another task has the turn
-  std::vector<std::byte> stack, locals;  // `locals`: the thread-local variables, while another task has the turn
+  ucontext_t start;        // what the first turn runs
+  bool has_begun = false;  // has had its first turn
+  jmp_buf turn;            // while another task has the turn, once the task has begun
+  std::unique_ptr<std::byte[]> stack;
+  std::vector<std::byte> locals;  // the thread-local variables, while another task has the turn
 };
 
 class Scheduler {
@@ -88,6 +95,8 @@ class Scheduler {
   void Join(Task* task, void** result);
 
   void Kill(Process& process) { process.is_dying = true; }
+  // As std::abort, for the calling task's process.
+  [[noreturn]] void Abort();
   void Stop(Process& process) { process.state = Process::State::kStopped; }
   void Continue(Process& process) { process.state = Process::State::kRuns; }
 
@@ -104,6 +113,8 @@ class Scheduler {
   void Point();
   // Lets another task run.
   void Yield();
+  // Sets the function that is told of processes that have aborted.
+  void OnAbort(std::function<void(Process&)> aborted) { aborted_ = std::move(aborted); }
   // Waits on the key. Returns false if the time passed first.
   bool Block(Key key, Nanoseconds until = kNever, uint32_t bits = ~uint32_t{0});
   void SleepUntil(Nanoseconds until) { Block({1, 0}, until, 0); }
@@ -149,8 +160,25 @@ class Scheduler {
   std::multimap<Nanoseconds, std::function<void()>> events_;
   std::unordered_map<pthread_mutex_t*, Held> locks_;
   std::vector<Task*> runnable_;  // used by Pick
+  std::function<void(Process&)> aborted_;
   uint64_t switches_ = 0, hash_ = 0;
   const bool traces_;
+};
+
+// The calling task is in the simulated system, whose own allocations never fail.
+class InSystem {
+ public:
+  InSystem() : task_(Scheduler::current()) {
+    if (task_ != nullptr) ++task_->system_calls;
+  }
+  ~InSystem() {
+    if (task_ != nullptr) --task_->system_calls;
+  }
+  InSystem(const InSystem&) = delete;
+  InSystem& operator=(const InSystem&) = delete;
+
+ private:
+  Task* const task_;
 };
 
 }  // namespace jaxcomm::simulated

@@ -136,7 +136,8 @@ using simulated::Scheduler;
 #define JAXCOMM_DESCRIPTOR_CALL(result, name, parameters, ...)               \
   extern "C" __attribute__((visibility("default"))) result name parameters { \
     static const auto real = simulated::Real<result(*) parameters>(#name);   \
-    if (!simulated::IsSimulated(fd)) return real(__VA_ARGS__);
+    if (!simulated::IsSimulated(fd)) return real(__VA_ARGS__);               \
+    const simulated::InSystem in_system;
 
 JAXCOMM_DESCRIPTOR_CALL(ssize_t, sendmsg, (int fd, const msghdr* message, int flags), fd, message, flags)
 return simulated::SendOn(fd, message->msg_iov, message->msg_iovlen);
@@ -267,6 +268,7 @@ extern "C" __attribute__((visibility("default"))) int ppoll(pollfd* polled, nfds
                                                             const sigset_t* mask) {
   static const auto real = simulated::Real<int (*)(pollfd*, nfds_t, const timespec*, const sigset_t*)>("ppoll");
   if (count != 1 || !simulated::IsSimulated(polled->fd)) return real(polled, count, timeout, mask);
+  const simulated::InSystem in_system;
   if (simulated::IsInterrupted()) return -1;
   auto* const epoll = simulated::FindAs<simulated::Epoll>(polled->fd);
   if (epoll == nullptr) return -1;
@@ -316,6 +318,7 @@ extern "C" __attribute__((visibility("default"))) int fcntl(int fd, int command,
 
 extern "C" __attribute__((visibility("default"))) int close(int fd) {
   static const auto real = simulated::Real<int (*)(int)>("close");
+  const simulated::InSystem in_system;
   if (simulated::IsSimulated(fd)) return Network::Get().Close(fd);
   if (Scheduler::current() != nullptr) simulated::ForgetFile(fd);
   return real(fd);
@@ -328,6 +331,7 @@ extern "C" __attribute__((visibility("default"))) int open(const char* path, int
   const int mode = va_arg(list, int);
   va_end(list);
   const int fd = real(path, flags, mode);
+  const simulated::InSystem in_system;
   if (Scheduler::current() != nullptr) simulated::OwnFile(fd);
   return fd;
 }
@@ -335,6 +339,7 @@ extern "C" __attribute__((visibility("default"))) int open(const char* path, int
 extern "C" __attribute__((visibility("default"))) int memfd_create(const char* name, unsigned flags) noexcept {
   static const auto real = simulated::Real<int (*)(const char*, unsigned)>("memfd_create");
   const int fd = real(name, flags);
+  const simulated::InSystem in_system;
   if (Scheduler::current() != nullptr) simulated::OwnFile(fd);
   return fd;
 }

@@ -155,7 +155,9 @@ JAXCOMM_SYSTEM_CALL(int, pthread_create,
                     (pthread_t * thread, const pthread_attr_t* attributes, void* (*work)(void*), void* argument),
                     thread, attributes, work, argument)
 Scheduler& scheduler = Scheduler::Get();
-*thread = reinterpret_cast<pthread_t>(scheduler.Start(*Scheduler::current()->process, work, argument));
+simulated::Task* const started = scheduler.Start(*Scheduler::current()->process, work, argument);
+started->may_lack_memory = true;
+*thread = reinterpret_cast<pthread_t>(started);
 scheduler.Point();
 return 0;
 }
@@ -216,6 +218,7 @@ extern "C" __attribute__((visibility("default"))) long syscall(long number, ...)
   for (long& argument : arguments) argument = va_arg(list, long);
   va_end(list);
   if (Scheduler::current() != nullptr && number == SYS_futex) {
+    const simulated::InSystem in_system;
     return jaxcomm::simulated::WaitOrWake(
         reinterpret_cast<uint32_t*>(arguments[0]), static_cast<int>(arguments[1]), static_cast<uint32_t>(arguments[2]),
         reinterpret_cast<const timespec*>(arguments[3]), static_cast<uint32_t>(arguments[5]));
@@ -226,6 +229,8 @@ extern "C" __attribute__((visibility("default"))) long syscall(long number, ...)
 extern "C" __attribute__((visibility("default"))) void* mmap(void* start, size_t bytes, int protection, int flags,
                                                              int fd, off_t offset) noexcept {
   static const auto real = Real<void* (*)(void*, size_t, int, int, int, off_t)>("mmap");
+  const simulated::InSystem in_system;
+  if (Scheduler::current() != nullptr) flags &= ~MAP_POPULATE;  // most pages of a history are never used
   void* const mapped = real(start, bytes, protection, flags, fd, offset);
   struct stat file;
   if (Scheduler::current() != nullptr && mapped != MAP_FAILED && (flags & MAP_SHARED) != 0 && fstat(fd, &file) == 0) {
@@ -233,6 +238,10 @@ extern "C" __attribute__((visibility("default"))) void* mmap(void* start, size_t
                                                                           static_cast<uint64_t>(offset)};
   }
   return mapped;
+}
+
+JAXCOMM_SYSTEM_CALL(int, fallocate, (int fd, int mode, off_t offset, off_t bytes), fd, mode, offset, bytes)
+return ftruncate(fd, offset + bytes);
 }
 
 extern "C" __attribute__((visibility("default"))) int munmap(void* start, size_t bytes) noexcept {

@@ -13,7 +13,7 @@ from jaxcomm.auto_plan.auto_plan import AutoPlan
 from jaxcomm.distributed import store
 from jaxcomm.distributed.connect import members
 from jaxcomm.distributed.connect.membership import Membership
-from jaxcomm.errors import JaxcommError, is_installed, missing_extra
+from jaxcomm.errors import DeadlineError, JaxcommError, is_installed, missing_extra
 from jaxcomm.log import say
 
 # Measurements in the run are numbered from _MEASUREMENTS on. For each process of the job that plan="auto" leaves out,
@@ -74,7 +74,8 @@ def begin(mesh: jax.sharding.Mesh | None) -> None:
     try:
         _begin(devices)
     except JaxcommError as error:
-        if not (jax_compat.is_recoverable() and ffi.gone()):
+        is_without_process = ffi.gone() or isinstance(error, DeadlineError)
+        if not (jax_compat.is_recoverable() and is_without_process):
             raise
         say(f"plan='auto': sums run without a plan until the next live_devices: {error}")
 

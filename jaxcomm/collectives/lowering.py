@@ -25,6 +25,7 @@ from jaxcomm.collectives.permutes import lowering as permutes
 from jaxcomm.collectives.platforms import rules_of
 from jaxcomm.collectives.primitive import COLLECTIVES, CORE, PRIMITIVES, VARY, bind_in_core_form
 from jaxcomm.collectives.ranks import cpus_at, ranks_of, spans_processes
+from jaxcomm.collectives.recorded import record
 from jaxcomm.collectives.request import AllowedDrop, Request, extent
 
 
@@ -68,7 +69,7 @@ def lower_to_core(
     if max(map(len, positions)) == 1:
         return operands
     exact = context if drop is None else _without_first(context)
-    run_by_xla = _by_xla(lax, exact, operands[drop is not None :], plan, bucket, params)
+    run_by_xla = _by_xla(lax, exact, operands[drop is not None :], plan, bucket, params, where)
     if run_by_xla is not None:
         return run_by_xla if drop is None else [operands[0], *run_by_xla]
     active_plan.start()
@@ -126,10 +127,10 @@ def _lower_on_gpus(
     where: str,
     **params: Any,
 ) -> Sequence[Any]:
-    del drop, where  # sums over GPUs have no packet loss, so no part is dropped
-    if (found := _by_xla(lax, context, operands, plan, bucket, params)) is not None:
+    del drop  # sums over GPUs have no packet loss, so no part is dropped
+    if (found := _by_xla(lax, context, operands, plan, bucket, params, where)) is not None:
         return found
-    return rules_of("cuda").lower(lax, context, *operands, plan=plan, bucket=bucket, **params)
+    return rules_of("cuda").lower(lax, context, *operands, plan=plan, bucket=bucket, where=where, **params)
 
 
 def _lower_elsewhere(
@@ -143,7 +144,7 @@ def _lower_elsewhere(
     **params: Any,
 ) -> Sequence[Any]:
     """Lowers for platforms without an executor of ours, mainly TPUs."""
-    if drop is None and (found := _by_xla(lax, context, operands, plan, bucket, params)) is not None:
+    if drop is None and (found := _by_xla(lax, context, operands, plan, bucket, params, where)) is not None:
         return found
     its = {"plan": plan, "bucket": bucket, "drop": drop, **params}
     return lower_to_lax(lax, context, *operands, where=where, **its)
@@ -156,11 +157,20 @@ def _by_xla(
     plan: str,
     bucket: str,
     params: dict[str, Any],
+    where: str,
 ) -> Sequence[Any] | None:
     """Lowers to permutes or lax's collective if the environment or the plan's entry says so; else returns None."""
     _, _, positions = ranks_of(lax, context, bucket, params)
     avals: Sequence[Any] = context.avals_in
     size = max(map(len, positions)), *extent([(aval.shape, aval.dtype) for aval in avals])
     if choice.leaves_to_lax(choice.SizedCall(COLLECTIVES[lax.name].kind, *size, plan)):
-        return as_lax(lax, context, *operands, **params)
-    return permutes.lower(lax, context, operands, plan, bucket, params, where="asked")
+        run: Any = partial(_run_lax, lax, params)
+    else:
+        run = permutes.find(lax, context, plan, bucket, params, where="asked")
+    return None if run is None else record(lax, context, operands, plan, bucket, params, where, run)
+
+
+def _run_lax(
+    lax: Primitive, params: dict[str, Any], context: mlir.LoweringRuleContext, operands: Sequence[Any]
+) -> Sequence[Any]:
+    return as_lax(lax, context, *operands, **params)

@@ -19,9 +19,19 @@ class PlatformRules(Protocol):
     """The functions of a platform's module."""
 
     def lower(
-        self, lax: Primitive, context: mlir.LoweringRuleContext, *operands: Any, plan: str, bucket: str, **params: Any
+        self,
+        lax: Primitive,
+        context: mlir.LoweringRuleContext,
+        *operands: Any,
+        plan: str,
+        bucket: str,
+        where: str,
+        **params: Any,
     ) -> Sequence[Any]:
-        """The lowering rule of our counterpart of `lax`."""
+        """The lowering rule of our counterpart of `lax`. `where` is the line of the user's code."""
+
+    def register_arrivals(self) -> bool:
+        """Registers the custom calls that record arrivals. Returns False if the platform's core is not built."""
 
     def register_segments(self) -> None:
         """Registers the custom calls of `jaxcomm.ffi.segments` once, if the platform's core is built."""

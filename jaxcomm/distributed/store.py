@@ -85,6 +85,30 @@ def find(key: str) -> str | None:
     return value
 
 
+def replace(key: str, value: str) -> None:
+    """Publishes a value to the other processes, in place of the value under the same key.
+
+    Raises:
+      JaxcommError: as for `find`.
+    """
+    try:
+        client().key_value_set(_full(key), value, allow_overwrite=True)
+    except jax.errors.JaxRuntimeError as error:
+        raise JaxcommError(f"the job's key-value store failed: {str(error).splitlines()[0]}") from error
+
+
+def find_all(folder: str) -> list[str]:
+    """Returns the values that processes have published under keys that begin with `folder` and a slash.
+
+    Raises:
+      JaxcommError: as for `find`.
+    """
+    try:
+        return [value for _, value in client().key_value_dir_get(_full(folder))]
+    except jax.errors.JaxRuntimeError as error:
+        raise JaxcommError(f"the job's key-value store failed: {str(error).splitlines()[0]}") from error
+
+
 def remove(key: str) -> None:
     """Deletes the value under a key, and all values under keys that begin with the key and a slash."""
     client().key_value_delete(_full(key))

@@ -13,7 +13,7 @@ import hashlib
 import json
 import math
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, TypeVar
 
 import numpy as np
@@ -54,6 +54,9 @@ class Backend(Protocol):
 
     def reset_stats(self) -> None:
         """Forgets the records of call sites. `jaxcomm.ffi.reset_stats` calls this."""
+
+    def calls(self) -> dict[str, list[dict[str, Any]]]:
+        """Returns the latest calls. `jaxcomm.ffi.calls` calls this."""
 
 
 _backends: list[Backend] = []
@@ -150,9 +153,22 @@ def record_texts() -> dict[str, str]:
 
 
 def calls() -> dict[str, list[dict[str, Any]]]:
-    """The core's latest calls, as in `profile.dump_file`, but with times as in `rails`."""
+    """The latest calls, as in `profile.dump_file`, but with times as in `rails`."""
     found: dict[str, list[dict[str, Any]]] = json.loads(CPU.text("calls"))
+    for backend in _backends:
+        for name, further in backend.calls().items():
+            found[name] += further
     return found
+
+
+def add_failure(message: str, record: Mapping[str, Any]) -> None:
+    """Adds the failure of a call that the core does not run to the failures that `await_failure` returns.
+
+    Args:
+      message: the text of the error.
+      record: the fields of the error, and its class in `jaxcomm.errors` as `error`.
+    """
+    CPU.call("add_failure", message, json.dumps(record))
 
 
 def await_failure(seen: int, *, waits: bool) -> dict[str, Any] | None:

@@ -9,6 +9,13 @@ from typing import Final
 from jaxcomm.ffi import arguments
 from jaxcomm.ffi.core import TEXT, Core
 
+# Functions of every core that records arrivals.
+ARRIVALS: Final = {
+    "arrivals": (ctypes.c_int64, ctypes.c_int64, TEXT),
+    "arrivals_open": (ctypes.c_void_p,),
+    "arrivals_about": (ctypes.c_int64, TEXT),
+}
+
 CPU: Final = Core(
     "C++ core",
     Path(__file__).parent / "libjaxcomm_cpu.so",
@@ -61,6 +68,7 @@ CPU: Final = Core(
         "compare": (*(ctypes.c_void_p, ctypes.c_int64) * 2, ctypes.c_void_p),
         "set_deadline": (ctypes.c_double,),
         "failure": (ctypes.c_char_p, TEXT),
+        "add_failure": (ctypes.c_char_p, ctypes.c_char_p),
         "await_failure": (ctypes.c_int64, ctypes.c_int, TEXT),
         "stats": (ctypes.c_int, TEXT),
         "calls": (TEXT,),
@@ -68,6 +76,7 @@ CPU: Final = Core(
         "reset_stats": (),
         "kernel_isa": (TEXT,),
         "floor_seconds": (*(ctypes.c_char_p, ctypes.c_int64, ctypes.c_int64, ctypes.c_int64), ctypes.c_void_p),
+        **ARRIVALS,
         "reset_marks": (),
         "marks": (*(ctypes.c_void_p, ctypes.c_void_p, ctypes.c_void_p), ctypes.c_int64, ctypes.c_void_p),
     },

@@ -10,14 +10,17 @@ import functools
 from pathlib import Path
 from typing import Final
 
+from jaxcomm.arrivals import records
 from jaxcomm.ffi import segments
 from jaxcomm.ffi.core import TEXT, Core
+from jaxcomm.ffi.cpu import ARRIVALS
 
 _PROGRAM = (ctypes.c_char_p, ctypes.c_char_p, ctypes.c_int64)  # a name, the bytes, and the number of bytes
 CUDA: Final = Core(
     "CUDA core",
     Path(__file__).parent / "jaxcomm_cuda13.so",
     {
+        **ARRIVALS,
         "cuda_check": (),
         "cuda_runtime": (TEXT,),
         "failure": (ctypes.c_char_p, TEXT),
@@ -92,3 +95,9 @@ def register() -> None:
     """Registers the custom call for importance masks with XLA's CUDA backend, once. Needs no device."""
     CUDA.register("jaxcomm_importance", "Importance", "CUDA")
     segments.add_platform("cuda")
+
+
+@functools.cache
+def register_arrivals() -> None:
+    """Registers the custom calls that record arrivals with XLA's CUDA backend, once. Needs no device."""
+    records.add_core(CUDA, "cuda")

@@ -99,6 +99,11 @@ def register_program(name: str, data: bytes) -> None:
     CUDA.call("fused_register", name, data, len(data), raises=PlanError)
 
 
+def calls() -> dict[str, list[dict[str, Any]]]:
+    """No calls: dumps do not have the kernel's calls."""
+    return {}
+
+
 def device_key(device: Device) -> int:
     """The number that the core uses for a GPU of any process."""
     return device.process << 16 | device.number

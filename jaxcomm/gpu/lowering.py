@@ -25,6 +25,7 @@ from jaxcomm.collectives.lax_lowering import as_lax
 from jaxcomm.collectives.permutes import lowering as permutes
 from jaxcomm.collectives.primitive import COLLECTIVES
 from jaxcomm.collectives.ranks import devices_at, ranks_of
+from jaxcomm.collectives.recorded import Run, record
 from jaxcomm.collectives.request import Device, Groups, Request, extent
 from jaxcomm.distributed.connect.records import hardware_number
 from jaxcomm.distributed.forks import run_at_exit
@@ -34,23 +35,35 @@ from jaxcomm.log import say_once
 
 
 def lower(
-    lax: Primitive, context: mlir.LoweringRuleContext, *operands: Any, plan: str, bucket: str, **params: Any
+    lax: Primitive,
+    context: mlir.LoweringRuleContext,
+    *operands: Any,
+    plan: str,
+    bucket: str,
+    where: str,
+    **params: Any,
 ) -> Sequence[Any]:
     """The GPU lowering rule of the jaxcomm primitive that replaces the primitive `lax`."""
     collective = COLLECTIVES[lax.name]
     name, axes, positions = ranks_of(lax, context, bucket, params)
 
-    def by_xla(why_lax: str) -> Sequence[Any]:
-        found = permutes.lower(lax, context, operands, plan, bucket, params, where="planned")
-        if found is not None:
-            return found
-        say_once(why_lax)
-        return as_lax(lax, context, *operands, **params)
+    def recorded(run: Run) -> Sequence[Any]:
+        return record(lax, context, operands, plan, bucket, params, where, run)
 
-    if collective.kind != "all_reduce":
-        return by_xla(f"jaxcomm has no {collective.name} for GPUs: it runs as jax.lax's, without a plan.")
+    def by_lax() -> Sequence[Any]:
+        return recorded(lambda context, operands: as_lax(lax, context, *operands, **params))
+
+    def by_xla(why_lax: str) -> Sequence[Any]:
+        found = permutes.find(lax, context, plan, bucket, params, where="planned")
+        if found is not None:
+            return recorded(found)
+        say_once(why_lax)
+        return by_lax()
+
     if max(map(len, positions)) == 1:
         return operands
+    if collective.kind != "all_reduce":
+        return by_xla(f"jaxcomm has no {collective.name} for GPUs: it runs as jax.lax's, without a plan.")
     scope: Any = context.module_context.axis_context
     devices = devices_at(scope.mesh, positions)
     members = [{device.process_index for device in group} for group in devices]
@@ -60,9 +73,9 @@ def lower(
     ranks = max(map(len, positions))
     sized = choice.SizedCall("all_reduce", ranks, nbytes, dtype, plan, f"{name} over '{axes}'")
     if choice.uses_nccl(sized):
-        return as_lax(lax, context, *operands, **params)
+        return by_lax()
     if use == "nccl" and choice.choose_schedule(sized)[1] == "direct":
-        return as_lax(lax, context, *operands, **params)
+        return by_lax()
     if reason := _why_not(use, sorted(set().union(*members))):
         return by_xla(
             f"jaxcomm.{collective.name} over GPUs runs as jax.lax's, without a plan: {reason}. "
@@ -80,7 +93,7 @@ def lower(
         )
     request = Request(name, collective.kind, collective.reduction, axes, plan, gpus(devices))
     if use == "nccl":
-        return nccl.lower(context, operands, request)
+        return recorded(lambda context, operands: nccl.lower(context, operands, request))
     config = _attributes(request, nbytes, dtype)
     call = mlir.lower_fun(functools.partial(_reduce, config), multiple_results=True)
     results: Sequence[Any] = call(context, *operands)
@@ -101,6 +114,13 @@ def register_segments() -> None:
     """Registers the custom calls of `jaxcomm.ffi.segments` for GPUs, once, if jaxcomm was built with CUDA."""
     if core.is_built():
         core.register()
+
+
+def register_arrivals() -> bool:
+    """Registers the custom calls that record arrivals, once. Returns False if jaxcomm was built without CUDA."""
+    if core.is_built():
+        core.register_arrivals()
+    return core.is_built()
 
 
 def check_at_exit() -> None:

@@ -28,7 +28,7 @@ LOOKED_FOR: Final = f'"format": "{FORMAT}"'
 
 MAX_TRIALS: Final = 256  # maximum number of trials in a profile; trials at the sites that move the most bytes are kept
 _NO_SUMS: Final = ("all_gather", "psum_scatter")
-_NO_PLAN: Final = ("direct", "ring", "auto")
+_NO_PLAN: Final = ("direct", "ring", "auto", "lax")
 
 
 def from_stats(
@@ -162,7 +162,7 @@ def _watched(run: SavedRun, where: str, name: str | None) -> RunSite:
     sums = _sums(run)
     if not sums:
         problem = "holds no sum that was called twice"
-        cure = "save it after some steps; collectives that are jax.lax's (on GPUs and TPUs, mostly) are not recorded"
+        cure = "save it after some steps; those of jax.lax (on GPUs, mostly) are recorded only with JAXCOMM_ARRIVALS=1"
         raise ProfileError(files.mistake(where, problem, cure))
     named = [site for site in sums if name in (None, site.name)]
     if not named:

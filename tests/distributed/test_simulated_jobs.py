@@ -19,7 +19,7 @@ from tests.distributed.simulated_job import job
 from tests.distributed.simulated_job.scheduler import Owner, Scheduler
 from tests.distributed.simulated_job.service import Client, Service
 
-HISTORIES = 60
+HISTORIES = 1000
 FOUND = {
     8: "the keys of generations without a surviving member stayed in the store",
     22: "a death during the first connecting ended all others",
@@ -28,6 +28,7 @@ FOUND = {
     175: "two calls of catch_up had one number after the lowest process had been started again twice",
     185: "those that connected waited for a process until it was started again, though its end had been reported",
     197: 'a death while plan="auto" began ended all others',
+    788: 'a process that stopped while plan="auto" began ended another',
 }
 
 

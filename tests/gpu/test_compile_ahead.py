@@ -15,7 +15,8 @@ from jax import lax
 from jax.flatten_util import ravel_pytree
 
 import jaxcomm
-from jaxcomm import ffi, schedules, train
+from jaxcomm import environment, ffi, schedules, train
+from jaxcomm.arrivals import records
 from jaxcomm.collectives.request import Device
 from jaxcomm.ffi import segments
 from jaxcomm.gpu import core, fused, lowering, nccl
@@ -201,6 +202,24 @@ def test_a_certified_sum_is_one_call_of_the_core(topology: str, target: str, no_
     assert found.text.count(f'custom_call_target="{target}"') == 1
     assert found.count("collective-permute") == found.count("all-reduce") == 0
     assert found.temporary_bytes < MIB
+
+
+@pytest.mark.parametrize("topology", ["1x1x8", "1x8x1"])
+def test_recorded_sums_are_laxs_between_two_calls(
+    topology: str, no_plan: None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    if not core.is_built():
+        pytest.skip("this installation has no CUDA core")
+    monkeypatch.setenv(environment.ARRIVALS, "1")
+    found = compile_for(topology, lambda x: jaxcomm.psum(x, "data"), floats(64 * MIB), donate=True)
+    for target in (records.ARRIVE, records.END):
+        assert found.text.count(f'custom_call_target="{target}"') == 1
+    assert found.count("all-reduce") == 1
+    assert found.temporary_bytes < MIB
+    with jaxcomm.use_plan(make((0, None, STRAGGLER))):
+        planned_sum = compile_for(topology, lambda x: jaxcomm.psum(x, "data"), floats(64 * MIB), donate=True)
+    assert planned_sum.text.count(f'custom_call_target="{records.ARRIVE}"') == 1
+    assert planned_sum.count("collective-permute") == planned(schedules.straggler(8, 3, 28))
 
 
 def test_importance_masks_are_a_custom_call_where_the_core_is_built() -> None:

@@ -54,7 +54,7 @@ def test_an_invalid_trial_is_one_error() -> None:
 
 def test_no_module_reads_words_for_on_itself() -> None:
     constants = {name for name, value in vars(environment).items() if str(value).startswith("JAXCOMM_")}
-    switches = {"EVERY_COLLECTIVE", "TRIAL", "GPU_SMALL"}
+    switches = {"ARRIVALS", "EVERY_COLLECTIVE", "EXIT_AT_DEADLINE", "TRIAL", "GPU_SMALL"}
     assert switches <= constants
     names = "|".join(switches)
     for path in Path(jaxcomm.__file__).parent.rglob("*.py"):

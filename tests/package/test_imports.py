@@ -20,6 +20,7 @@ MODULES = {
 
 # The packages and root modules that each may import; all may import EVERYBODY_MAY.
 MAY_IMPORT = {
+    "arrivals": "distributed dump ffi jax_compat",
     "cp_sat": "",
     "schedules": "cp_sat ffi",
     "program": "schedules",
@@ -35,12 +36,12 @@ MAY_IMPORT = {
     "initialize": "auto_plan collectives distributed ffi jax_compat plan",
     "backend": "auto_plan collectives distributed ffi jax_compat schedules",
     "auto_plan": "collectives distributed ffi jax_compat measure plan profile records schedules statistics",
-    "collectives": "distributed dump ffi jax_compat plan profile program schedules statistics watch",
+    "collectives": "arrivals distributed dump ffi jax_compat plan profile program schedules statistics watch",
     "lax": "collectives",
     "nnx": "collectives",
     "equinox": "collectives",
     "elastic": "distributed jax_compat",
-    "gpu": "collectives distributed ffi jax_compat plan profile program schedules",
+    "gpu": "arrivals collectives distributed ffi jax_compat plan profile program schedules",
     "measure": "collectives distributed ffi gpu jax_compat plan profile program schedules files",
     "simulate": "ffi plan profile program schedules",
     "planner": "cp_sat ffi files plan profile program schedules simulate",

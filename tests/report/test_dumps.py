@@ -53,6 +53,11 @@ CASES: dict[str, tuple[list[dict[str, Any]], tuple[int, ...], tuple[int, ...], s
         *((2,), (2,), "it wrote no dump, so it hangs outside of jaxcomm's calls"),
         "no dump; in psum over 'data', f32[8], at a.py:3, for 15 s",
     ),
+    "a process that is in no call and has heard of it": (
+        [*WAITING, dumped(2, call([0.0, 0.5, None], at_s=100.2), at_s=110.5)],
+        *((2,), (2,), "it was in no call of jaxcomm"),
+        "2 2 node-2 no no call",
+    ),
     "a process without any call": (WAITING, (2,), (2,), "it wrote no dump", "no dump, and no call is known"),
     "a killed process, and one that ends as a consequence": (
         [WAITING[0] | {"gone": [LEFT, GONE]}, WAITING[1]],

@@ -18,7 +18,6 @@
 #include <map>
 #include <memory>
 #include <mutex>
-#include <new>
 #include <optional>
 #include <ostream>
 #include <string>
@@ -82,15 +81,10 @@ class SiteStats {
 
   void Record(CallRecord call, Clock::time_point now = Clock::now());
   void RecordFailure();
-  // Keeps the failed call that make() returns. If memory runs out, the call is not kept.
-  template <typename Make>
-  void KeepFailure(const Make& make) try {
-    FailedCall call = make();
+  void KeepFailure(FailedCall call) {
     std::lock_guard<std::mutex> lock(mutex_);
     failures_.push_back(std::move(call));
     if (failures_.size() > kKeptFailures) failures_.pop_front();
-  } catch (const std::bad_alloc&) {
-    // The failure matters more than its times.
   }
   // Records that the network lost `bytes` bytes that a rank of this process should have added.
   void RecordLoss(int64_t bytes);

@@ -56,9 +56,7 @@ TEST(CallSiteStatsTest, LatestCallsHaveTheirTimesAndErrors) {
     record.call = {7, number, first};
     site->Record(std::move(record));
   }
-  site->KeepFailure([&]() -> FailedCall {
-    return {{8, 40, first}, {0, CallRecord::kUnknown}, {0, 3}, "late \"1\"", first + std::chrono::seconds(2)};
-  });
+  site->KeepFailure({{8, 40, first}, {0, CallRecord::kUnknown}, {0, 3}, "late \"1\"", first + std::chrono::seconds(2)});
   const std::string json = stats.CallsJson();
   const std::string label = R"({"name":"psum","axes":"data","plan":"direct","ranks":2,"bytes":8,)";
   const std::string times = R"("at_us":5000000,"arrivals":[0,0.5],"took_s":0.75,"processes":[],"error":""})";

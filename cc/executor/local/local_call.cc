@@ -229,13 +229,11 @@ Progress LocalCall::Fail(Status why) {
 Progress LocalCall::End(Status why) {
   failure_ = std::move(why);
   site_->stats().RecordFailure();
-  site_->stats().KeepFailure([this] {
-    FailedCall call{{0, number_, start_}, {}, {}, failure_.message(), Clock::now()};
-    for (const Rank& rank : ranks_) {
-      call.arrivals.push_back(rank.arrived ? Seconds(rank.at - start_) : CallRecord::kUnknown);
-    }
-    return call;
-  });
+  FailedCall call{{0, number_, start_}, {}, {}, failure_.message(), Clock::now()};
+  for (const Rank& rank : ranks_) {
+    call.arrivals.push_back(rank.arrived ? Seconds(rank.at - start_) : CallRecord::kUnknown);
+  }
+  site_->stats().KeepFailure(std::move(call));
   Progress progress;
   if (running_ == 0) progress.completions = TakeWaiting();
   return progress;

@@ -3,7 +3,6 @@
 #include <algorithm>
 #include <functional>
 #include <iterator>
-#include <new>
 #include <string>
 #include <utility>
 #include <vector>
@@ -77,11 +76,7 @@ void LocalExecutor::Advance(const std::shared_ptr<LocalCall>& call, Progress pro
   if (!jobs.empty()) threads_.workers().Submit(std::move(jobs));
   if (progress.is_undecided) {
     threads_.timer().After(call->site().selector()->grace(), [this, weak = std::weak_ptr<LocalCall>(call)] {
-      try {
-        if (const auto still = weak.lock()) Advance(still, still->SelectMissing());
-      } catch (const std::bad_alloc&) {
-        // Memory has run out. The call begins when the late rank arrives, or ends at the deadline.
-      }
+      if (const auto still = weak.lock()) Advance(still, still->SelectMissing());
     });
   }
   for (Completion& completion : progress.completions) {

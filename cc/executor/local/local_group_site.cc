@@ -118,10 +118,8 @@ void LocalGroupSite::Leave(Round& round, uint32_t rank, const Status& status) {
   if (++round.num_left < ranks()) return;
   if (round.failed) {
     stats_->RecordFailure();
-    stats_->KeepFailure([&]() -> FailedCall {
-      const Clock::time_point first = *std::min_element(round.came.begin(), round.came.end());
-      return {{0, round.number + 1, first}, {}, {}, status.message(), now};
-    });
+    const Clock::time_point first = *std::min_element(round.came.begin(), round.came.end());
+    stats_->KeepFailure({{0, round.number + 1, first}, {}, {}, status.message(), now});
   } else {
     Record(round);
   }

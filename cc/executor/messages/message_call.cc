@@ -90,12 +90,8 @@ MessageSteps MessageCall::Arrive(uint32_t rank, Buffers buffers, Done&& done, Cl
   steps.arrived = rank;
   local.done = std::move(done);
   if (site_->is_regrouped()) local.own = site_->SecondsSinceLeft(rank, now);
-  try {
-    for (uint32_t task = 0; task < local.blockers.size(); ++task) {
-      if (graph(index).tasks()[task].num_waits == 0) Begin(index, task, steps);
-    }
-  } catch (const std::bad_alloc&) {
-    FailLocked(NoMemory{name(), site_->ranks().NameOf(rank)}.status(), /*announce=*/true, steps);
+  for (uint32_t task = 0; task < local.blockers.size(); ++task) {
+    if (graph(index).tasks()[task].num_waits == 0) Begin(index, task, steps);
   }
   CheckEnd(index, steps);
   return steps;
@@ -325,7 +321,7 @@ void MessageCall::FailLocked(Status why, bool announce, MessageSteps& steps) {
   }
   failure_ = refused_.ok() ? std::move(why) : refused_;
   site_->stats().RecordFailure();
-  site_->stats().KeepFailure([this] { return Failed(); });
+  site_->stats().KeepFailure(Failed());
   steps.failed = announce;
   for (Rank& rank : ranks_) rank.unsent.clear();
   StopRunning(0, steps);

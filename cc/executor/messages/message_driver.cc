@@ -58,7 +58,7 @@ void MessageDriver::Drive(const std::shared_ptr<MessageCall>& call, MessageSteps
   Run(turn);
 }
 
-void MessageDriver::Run(Turn& turn) {
+void MessageDriver::Run(Turn& turn) noexcept {
   const Turn::Current current(turn);
   bool queued = false;
   for (;;) {

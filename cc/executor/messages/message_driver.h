@@ -75,7 +75,8 @@ class MessageDriver {
 
   // Starts the steps of a call. If this thread is in a turn, only adds the steps to the turn.
   void Drive(const std::shared_ptr<MessageCall>& call, MessageSteps steps);
-  void Run(Turn& turn);
+  // Ends the process if memory for a large number of steps runs out, because calls would lack steps.
+  void Run(Turn& turn) noexcept;
 
   // Whether the thread of the rank that arrived last may receive the call's messages. True for a small call if all of
   // this process's ranks have arrived and no other call is open.

@@ -105,30 +105,20 @@ bool MessageExecutor::TryExchange(const ArrivingRank& arriving, bool may_wait) {
   return exchange.Join(transport(), calls_) && exchange.Finish(calls_, {may_wait, threads_.deadline()});
 }
 
-// Begins the rank's call with messages. With `helps`, the caller must call Help next. If memory runs out, the call
-// fails.
+// Begins the rank's call with messages. With `helps`, the caller must call Help next.
 void MessageExecutor::BeginHelped(ArrivingRank arriving, bool helps) {
-  std::optional<Turn> turn;
-  try {
-    turn.emplace();
-  } catch (const std::bad_alloc&) {
-    return EndWithoutMemory(arriving);
-  }
-  turn->helps = helps;
-  const Turn::Current current(*turn);
+  Turn turn;
+  turn.helps = helps;
+  const Turn::Current current(turn);
   bool is_new = false;
   const std::shared_ptr<MessageCall> call = Join(arriving, is_new);
   if (is_new && helps) driver_.ExpectAfterHelp();
   if (is_new && !helps) transport().Expect();
-  try {
-    if (call) {
-      turn->work.push_back(
-          {call, call->Arrive(arriving.rank, std::move(arriving.buffers), std::move(arriving.done), arriving.at)});
-    }
-    driver_.Run(*turn);
-  } catch (const std::bad_alloc&) {
-    FailWithoutMemory(call, arriving.rank);
+  if (call) {
+    turn.work.push_back(
+        {call, call->Arrive(arriving.rank, std::move(arriving.buffers), std::move(arriving.done), arriving.at)});
   }
+  driver_.Run(turn);
 }
 
 bool MessageExecutor::Help(const std::function<bool()>& over) {
@@ -157,25 +147,28 @@ void MessageExecutor::Begin(ArrivingRank arriving) {
   turn.rank = arriving.rank;
   turn.work.push_back(
       {call, call->Arrive(arriving.rank, std::move(arriving.buffers), std::move(arriving.done), arriving.at)});
-  try {
-    if (driver_.MayHelp(*call)) {
-      driver_.Help(turn, [&] { return turn.own.has_value(); });
-    } else {
-      driver_.Run(turn);
-    }
-  } catch (const std::bad_alloc&) {
-    FailWithoutMemory(call, arriving.rank);
+  if (driver_.MayHelp(*call)) {
+    driver_.Help(turn, [&] { return turn.own.has_value(); });
+  } else {
+    driver_.Run(turn);
   }
   if (is_new) transport().Expect();
   if (turn.own) turn.own->done(turn.own->status);
 }
 
-// Finds or makes the rank's call, and processes the notices that other processes sent earlier. Returns null if memory
-// runs out or a list of the call's schedule is invalid; the rank has received the error by then.
-std::shared_ptr<MessageCall> MessageExecutor::Join(const ArrivingRank& arriving, bool& is_new) try {
+// Finds or makes the rank's call, and processes the notices that other processes sent earlier. Returns null if the
+// graphs of the call's schedule cannot be made; the rank has received the error by then.
+std::shared_ptr<MessageCall> MessageExecutor::Join(const ArrivingRank& arriving, bool& is_new) {
   const MessageSite& site = *arriving.site;
-  if (const Status made = site.MakeGraphs(); !made.ok()) {
-    End(arriving, made);
+  Status made;
+  try {
+    made = site.MakeGraphs();
+  } catch (const std::bad_alloc&) {
+    made = NoMemory{site.NameCall(), site.ranks().NameOf(arriving.rank)}.status();
+  }
+  if (!made.ok()) {
+    Refuse(site, arriving.id, made);
+    arriving.done(made);
     return nullptr;
   }
   AdviseHugePages(site, arriving.rank, arriving.buffers);
@@ -209,9 +202,6 @@ std::shared_ptr<MessageCall> MessageExecutor::Join(const ArrivingRank& arriving,
     if (delay) driver_.Drive(call, call->Fail(calls_.DeadlineError(*call, *delay, now), /*announce=*/true));
   }
   return call;
-} catch (const std::bad_alloc&) {
-  EndWithoutMemory(arriving);
-  return nullptr;
 }
 
 void MessageExecutor::OnNotice(uint32_t process, std::string_view bytes) {
@@ -318,7 +308,7 @@ void MessageExecutor::OnWaiting(uint32_t process, const Arrival& arrival) {
 // Decides the call if at most one rank has not arrived. If the missing rank does not count as late yet, tries again
 // when the rank counts as late. Several threads may decide at once; the selector takes the first decision. If memory
 // runs out, the call fails on all ranks.
-void MessageExecutor::DecideByTurns(const std::shared_ptr<const MessageSite>& site, const CallId& id) try {
+void MessageExecutor::DecideByTurns(const std::shared_ptr<const MessageSite>& site, const CallId& id) {
   const uint64_t fingerprint = site->fingerprint();  // a call of another step may have the same name
   std::vector<bool> here(site->ranks().size());
   Clock::time_point latest = Clock::time_point::min();
@@ -335,19 +325,13 @@ void MessageExecutor::DecideByTurns(const std::shared_ptr<const MessageSite>& si
       const User user(driver_.users());
       const std::shared_ptr<const MessageSite> still = weak.lock();
       if (!still || !is_connected()) return;
-      try {
-        DecideByTurns(still, id);
-        StartDecided(id);
-      } catch (const std::bad_alloc&) {
-        // Memory has run out. The deadline watch starts the call later.
-      }
+      DecideByTurns(still, id);
+      StartDecided(id);
     });
   }
   if (!turn.taken) return;
   Announce(*site, id, *turn.taken);
   transport().Flush();
-} catch (const std::bad_alloc&) {
-  Refuse(*site, id, NoMemory{site->NameCall(), site->ranks().NameOf(site->ranks().locals()[0].rank)}.status());
 }
 
 // Makes the rank wait for the decision. Announces the rank's arrival to the other processes at once.
@@ -360,18 +344,10 @@ void MessageExecutor::Wait(ArrivingRank arriving) {
   if (site->selector()) KeepArrival({site->process(), arrival, arriving.at});
   // Copied before the rank is queued, because another thread may take a queued rank and end the rank's call.
   const CallId id = arriving.id;
-  try {
-    waiting_.Add(arriving, [this] { threads_.WatchDeadlines(); });
-  } catch (const std::bad_alloc&) {
-    return EndWithoutMemory(arriving);  // `arriving` has not been moved from
-  }
+  waiting_.Add(arriving, [this] { threads_.WatchDeadlines(); });
   transport().Expect();
-  try {
-    if (site->decides() && site->selector()->by_turns()) DecideByTurns(site, id);
-    StartDecided(id);  // the decision or an error may have arrived before the rank was queued
-  } catch (const std::bad_alloc&) {
-    // Memory has run out. The deadline watch tries again.
-  }
+  if (site->decides() && site->selector()->by_turns()) DecideByTurns(site, id);
+  StartDecided(id);  // the decision or an error may have arrived before the rank was queued
 }
 
 // Whether a process has ended without joining the call.
@@ -399,26 +375,18 @@ bool MessageExecutor::Differs(const ArrivingRank& arriving) const {
 }
 
 // Whether the rank's call is decided or must fail, for instance because the rank arrived at `overdue` or before.
-bool MessageExecutor::MayStart(ArrivingRank& arriving, Clock::time_point overdue) try {
+bool MessageExecutor::MayStart(ArrivingRank& arriving, Clock::time_point overdue) {
   const bool fails = LacksProcess(arriving) || Differs(arriving) || !calls_.FindFailure(arriving.id).ok();
   return Select(arriving) || arriving.at <= overdue || fails;
-} catch (const std::bad_alloc&) {
-  return arriving.at <= overdue;  // the deadline watch tries again until the rank is overdue
 }
 
-// Makes a rank that has waited join its call. If memory runs out, the call fails on all ranks.
-void MessageExecutor::Start(ArrivingRank& arriving) try {
+// Makes a rank that has waited join its call.
+void MessageExecutor::Start(ArrivingRank& arriving) {
   bool is_new = false;
   const std::shared_ptr<MessageCall> call = Join(arriving, is_new);
   if (is_new) transport().Expect();
   if (!call) return;
-  std::optional<Turn> turn;  // allocated before Arrive takes the rank's callback, which EndWithoutMemory needs
-  if (Turn::current == nullptr) turn.emplace();
-  MessageSteps steps = call->Arrive(arriving.rank, std::move(arriving.buffers), std::move(arriving.done), arriving.at);
-  (turn ? *turn : *Turn::current).work.push_back({call, std::move(steps)});
-  if (turn) driver_.Run(*turn);
-} catch (const std::bad_alloc&) {
-  EndWithoutMemory(arriving);
+  driver_.Drive(call, call->Arrive(arriving.rank, std::move(arriving.buffers), std::move(arriving.done), arriving.at));
 }
 
 // Starts the ranks that wait at the call's site and may start. A decision concerns only this site's ranks, in this
@@ -440,13 +408,8 @@ void MessageExecutor::Start(std::vector<ArrivingRank> ranks) {
       StartTaken(rank);
       continue;
     }
-    std::shared_ptr<ArrivingRank> kept;
-    try {
-      kept = std::make_shared<ArrivingRank>(rank);
-      threads_.workers().Submit({[this, kept, user = User(driver_.users())] { StartTaken(*kept); }});
-    } catch (const std::bad_alloc&) {
-      StartTaken(rank);
-    }
+    const auto kept = std::make_shared<ArrivingRank>(std::move(rank));
+    threads_.workers().Submit({[this, kept, user = User(driver_.users())] { StartTaken(*kept); }});
   }
 }
 
@@ -469,28 +432,6 @@ void MessageExecutor::Refuse(const MessageSite& site, const CallId& id, const St
   const std::shared_ptr<MessageCall> call = calls_.AddFailure(id, why, site.step());
   driver_.SendFailure(site, id, why);
   if (call) driver_.Drive(call, call->Fail(why, /*announce=*/false));  // for other ranks of this process
-}
-
-// Fails a call on all its ranks, because the rank `arriving` cannot join the call.
-void MessageExecutor::End(const ArrivingRank& arriving, const Status& why) {
-  try {
-    Refuse(*arriving.site, arriving.id, why);
-  } catch (const std::bad_alloc&) {
-    // The other ranks fail at their deadline.
-  }
-  if (arriving.done) arriving.done(why);
-}
-
-void MessageExecutor::EndWithoutMemory(const ArrivingRank& arriving) {
-  End(arriving, NoMemory{arriving.site->NameCall(), arriving.site->ranks().NameOf(arriving.rank)}.status());
-}
-
-// Fails the call that the rank has joined; the rank's buffers are in use until the call ends. Does nothing if `call` is
-// null, because the rank has received its error by then.
-void MessageExecutor::FailWithoutMemory(const std::shared_ptr<MessageCall>& call, uint32_t rank) {
-  if (!call) return;
-  const MessageSite& site = call->site();
-  driver_.Drive(call, call->Fail(NoMemory{site.NameCall(), site.ranks().NameOf(rank)}.status(), /*announce=*/true));
 }
 
 bool MessageExecutor::FailOverdue(Clock::time_point now, double deadline) {

@@ -140,9 +140,6 @@ class MessageExecutor : public Transport::Events, public MessageCalls {
 
   // Functions that fail calls.
   void OnFailure(uint32_t process, Failure failure);
-  void End(const ArrivingRank& arriving, const Status& why);
-  void FailWithoutMemory(const std::shared_ptr<MessageCall>& call, uint32_t rank);
-  void EndWithoutMemory(const ArrivingRank& arriving);
   void SendDifference(const CallMatcher::Finished& call, uint32_t process, const Arrival& arrival);
   void Lose(const GoneProcess& found);
 

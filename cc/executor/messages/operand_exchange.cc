@@ -150,15 +150,13 @@ void OperandExchange::Add(size_t leaf) {
                          static_cast<size_t>(leaves.layout().leaves()[leaf].bytes));
 }
 
-void OperandExchange::Record(CallMatcher& calls) try {
+void OperandExchange::Record(CallMatcher& calls) {
   const MessageSite& site = *arriving_.site;
   const int64_t number = calls.AddEnded(site, arriving_.id, group(), arriving_.at);
   // The clocks of a host's containers may differ, so the other ranks' arrival times are clamped to the possible range.
   const Clock::time_point now = Clock::now();
   for (Clock::time_point& at : arrivals_) at = std::clamp(at, std::min(arriving_.at - kWait, now), now);
   site.stats().Record(RecordOf(arrivals_, arriving_.id, number));
-} catch (const std::bad_alloc&) {
-  // The call is complete; only its statistics are missing.
 }
 
 }  // namespace jaxcomm

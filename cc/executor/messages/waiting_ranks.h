@@ -13,7 +13,6 @@
 #include <iterator>
 #include <map>
 #include <mutex>
-#include <new>
 #include <utility>
 #include <vector>
 
@@ -32,26 +31,23 @@ class WaitingRanks {
     waiting_[{rank.id.communicator, rank.id.site}].push_back(std::move(rank));
   }
 
-  // Takes the ranks that wait at the call's site and may start. Takes no rank if memory runs out.
+  // Takes the ranks that wait at the call's site and may start.
   template <typename MayStart>
   std::vector<ArrivingRank> Take(const CallId& call, const MayStart& may_start) {
     std::vector<ArrivingRank> ready;
     std::lock_guard<std::mutex> lock(mutex_);
     const auto at = waiting_.find({call.communicator, call.site});
-    if (at == waiting_.end() || !Reserve(ready, at->second.size())) return ready;
+    if (at == waiting_.end()) return ready;
     TakeReady(at->second, may_start, ready);
     if (at->second.empty()) waiting_.erase(at);
     return ready;
   }
 
-  // Takes the ranks that may start, at all sites. Takes no rank if memory runs out.
+  // Takes the ranks that may start, at all sites.
   template <typename MayStart>
   std::vector<ArrivingRank> TakeAll(const MayStart& may_start) {
     std::vector<ArrivingRank> ready;
     std::lock_guard<std::mutex> lock(mutex_);
-    size_t count = 0;
-    for (const auto& [site, ranks] : waiting_) count += ranks.size();
-    if (!Reserve(ready, count)) return ready;
     for (auto at = waiting_.begin(); at != waiting_.end();) {
       TakeReady(at->second, may_start, ready);
       at = at->second.empty() ? waiting_.erase(at) : std::next(at);
@@ -72,15 +68,7 @@ class WaitingRanks {
   }
 
  private:
-  // Returns false if memory runs out; the deadline watch tries again later.
-  static bool Reserve(std::vector<ArrivingRank>& ranks, size_t size) try {
-    ranks.reserve(size);
-    return true;
-  } catch (const std::bad_alloc&) {
-    return false;
-  }
-
-  // Moves the ranks that may start to `ready`, which has room for all of them.
+  // Moves the ranks that may start to `ready`.
   template <typename MayStart>
   void TakeReady(std::vector<ArrivingRank>& ranks, const MayStart& may_start, std::vector<ArrivingRank>& ready) {
     const size_t before = ready.size();

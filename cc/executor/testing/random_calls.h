@@ -20,6 +20,11 @@ inline uint32_t Word(uint32_t rank, uint32_t call, size_t index) {
   return (rank + 1) * 1000003u + call * 7919u + static_cast<uint32_t>(index);
 }
 
+// The sum of the ranks' elements.
+inline uint32_t SumOfWords(uint32_t ranks, uint32_t call, size_t index) {
+  return ranks * (ranks + 1) / 2 * 1000003u + ranks * Word(0, call, index) - ranks * 1000003u;
+}
+
 struct CheckedCall {
   Status status;
   bool is_right;  // meaningful only if the call succeeded
@@ -28,30 +33,31 @@ struct CheckedCall {
 // Makes one of five kinds of call. `words`: the size of a rank's slice.
 inline CheckedCall CallAtRandom(DeviceCommunicator& communicator, uint32_t call, size_t words, std::mt19937& random) {
   const uint32_t rank = communicator.rank(), ranks = communicator.size();
+  enum Kinds { kSum, kSumOfSlices, kGather, kShift, kSwap };
+  const auto kind = static_cast<Kinds>(random() % 5);
   const auto bytes = static_cast<int64_t>(words * sizeof(uint32_t));
-  std::vector<uint32_t> mine(words * ranks), result(words * ranks), expected(words * ranks);
+  std::vector<uint32_t> mine(kind == kSumOfSlices || kind == kSwap ? words * ranks : words);
+  std::vector<uint32_t> result(kind == kGather || kind == kSwap ? words * ranks : words), expected(result.size());
   for (size_t i = 0; i < mine.size(); ++i) mine[i] = Word(rank, call, i);
   const auto* const operand = reinterpret_cast<const std::byte*>(mine.data());
   auto* const stored = reinterpret_cast<std::byte*>(result.data());
   Status status;
-  switch (random() % 5) {
-    case 0:
+  switch (kind) {
+    case kSum:
       status = communicator.AllReduce(operand, stored, bytes, DType::kU32, Reduction::kSum);
-      for (size_t i = 0; i < words; ++i) {
-        for (uint32_t each = 0; each < ranks; ++each) expected[i] += Word(each, call, i);
-      }
+      for (size_t i = 0; i < words; ++i) expected[i] = SumOfWords(ranks, call, i);
       break;
-    case 1:
+    case kSumOfSlices:
       status = communicator.ReduceScatter(operand, stored, bytes, DType::kU32, Reduction::kSum);
-      for (size_t i = 0; i < words; ++i) {
-        for (uint32_t each = 0; each < ranks; ++each) expected[i] += Word(each, call, rank * words + i);
+      for (size_t i = 0; i < words; ++i) expected[i] = SumOfWords(ranks, call, rank * words + i);
+      break;
+    case kGather:
+      status = communicator.AllGather(operand, stored, bytes);
+      for (uint32_t each = 0; each < ranks; ++each) {
+        for (size_t i = 0; i < words; ++i) expected[each * words + i] = Word(each, call, i);
       }
       break;
-    case 2:
-      status = communicator.AllGather(operand, stored, bytes);
-      for (size_t i = 0; i < words * ranks; ++i) expected[i] = Word(static_cast<uint32_t>(i / words), call, i % words);
-      break;
-    case 3: {
+    case kShift: {
       const uint32_t from = (rank + ranks - 1) % ranks;
       const auto in = communicator.Receive(stored, bytes, from, "shift");
       const auto out = communicator.Send(operand, bytes, (rank + 1) % ranks, "shift");
@@ -60,7 +66,7 @@ inline CheckedCall CallAtRandom(DeviceCommunicator& communicator, uint32_t call,
       for (size_t i = 0; i < words; ++i) expected[i] = Word(from, call, i);
       break;
     }
-    default:
+    case kSwap:
       for (uint32_t i = 1; i < ranks && status.ok(); ++i) {
         const uint32_t to = (rank + i) % ranks, from = (rank + ranks - i) % ranks;
         status = communicator.Exchange(operand + to * bytes, to, stored + from * bytes, from, bytes);

@@ -2,7 +2,6 @@
 
 #include <algorithm>
 #include <chrono>
-#include <new>
 
 namespace jaxcomm {
 namespace {
@@ -45,11 +44,9 @@ void CallThreads::CallBack(const std::string& call, Completion completion) {
   });
 }
 
-// Returns false if no thread can be started or memory runs out.
-bool CallThreads::Run(const Completion& completion) try {
+// Returns false if no thread can be started.
+bool CallThreads::Run(const Completion& completion) {
   return threads_.Run([done = completion.done, status = completion.status] { done(status); });
-} catch (const std::bad_alloc&) {
-  return false;
 }
 
 void CallThreads::WatchDeadlines() {

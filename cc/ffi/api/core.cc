@@ -15,6 +15,7 @@
 #include "cc/base/c_function.h"
 #include "cc/base/thread.h"
 #include "cc/executor/decide/comparison.h"
+#include "cc/ffi/kept_failures.h"
 #include "cc/ffi/runtime.h"
 #include "cc/kernels/isa.h"
 #include "cc/kernels/reduce.h"
@@ -120,6 +121,11 @@ JAXCOMM_EXPORT int jaxcomm_calls(JaxcommText* json, JaxcommText* error) {
                  ",\"devices\":" + TheExecutor().messages().LastCallsJson() + "}",
              json);
   });
+}
+
+// Keeps the failure of a call that XLA runs, as if the core had reported it. `record` is as in error_texts.h.
+JAXCOMM_EXPORT int jaxcomm_add_failure(const char* message, const char* record, JaxcommText* error) {
+  return Answer(error, [&] { TheFailures().Keep(Status(Code::kDeadlineExceeded, message, record)); });
 }
 
 JAXCOMM_EXPORT int jaxcomm_reset_stats(JaxcommText* error) {

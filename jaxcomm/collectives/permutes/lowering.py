@@ -122,22 +122,23 @@ class _PermutedCall:
         say_once(f"jaxcomm: {self.name} does not run by XLA's permutes: {reason}.")
 
 
-def lower(
+def find(
     primitive: Primitive,
     context: mlir.LoweringRuleContext,
-    operands: Sequence[Any],
     plan: str,
     bucket: str,
     params: dict[str, Any],
     *,
     where: Where,
-) -> Sequence[Any] | None:
-    """Lowers our counterpart of a lax collective to permutes; returns None if another executor must run the call.
+) -> Callable[[mlir.LoweringRuleContext, Sequence[Any]], Sequence[Any]] | None:
+    """Returns how our counterpart of a lax collective is lowered to permutes, or None if another executor must run it.
+
+    The result takes the call's context and its operands.
 
     Args:
       primitive: lax's primitive.
-      context, operands, plan, bucket, params: the arguments of our counterpart's lowering, in the core's form.
-      where: "asked" lowers calls whose environment or plan entry names this executor; "planned" lowers every call for
+      context, plan, bucket, params: the arguments of our counterpart's lowering, in the core's form.
+      where: "asked" finds calls whose environment or plan entry names this executor; "planned" finds every call for
         which the plan has a schedule.
     """
     forced = is_forced()
@@ -167,11 +168,10 @@ def lower(
         # shard.
         module = partial(_shard_module, call, programs, scope.mesh, platforms)
         digest = hashlib.sha256(repr((call, whole, scope.mesh.shape, platforms)).encode()).hexdigest()
-        unsharded = range(0 if collective.kind == "all_reduce" else len(operands))
-        return partitioned_module(context, operands, f"permutes {digest}", module, unsharded)
-    rule = mlir.lower_fun(partial(_run, collective, programs), multiple_results=True)
-    results: Sequence[Any] = rule(context.replace(avals_in=avals), *operands)
-    return results
+        unsharded = range(0 if collective.kind == "all_reduce" else len(whole))
+        return lambda context, operands: partitioned_module(context, operands, f"permutes {digest}", module, unsharded)
+    rule: Any = mlir.lower_fun(partial(_run, collective, programs), multiple_results=True)
+    return lambda context, operands: rule(context.replace(avals_in=avals), *operands)
 
 
 def _varying(aval: Any) -> Any:

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
-from typing import NamedTuple
+from typing import Final, NamedTuple
 
 from jaxcomm.profile.dump_file import DeviceCall, Dump, DumpedCall
 from jaxcomm.profile.run_file import GoneProcess
 from jaxcomm.report.tables import bytes_text, seconds_text
+
+_NO_CALL: Final = "no call"
 
 
 class RankPlace(NamedTuple):
@@ -109,7 +111,7 @@ def _place(process: int, failed: DumpedCall, own: Mapping[int, Dump], *, has_arr
     if dump := own.get(process):
         if (other := dump.failed) and other.id != failed.id:
             return call_text(other)
-        return "this call" if has_arrived else "no call"
+        return "this call" if has_arrived else _NO_CALL
     if not (last := _last_call(process, own)):
         return "no dump, and no call is known"
     dump, call = last
@@ -166,7 +168,8 @@ def _missing(first: Dump, own: Mapping[int, Dump], places: Sequence[RankPlace]) 
     elif late:
         why = f"it came {seconds_text(max(place.arrived_s or 0.0 for place in late))} after the first rank"
     elif elsewhere := [place for place in missing if place.process in own]:
-        why = f"it was in another call: {elsewhere[0].place}"
+        outside = elsewhere[0].place == _NO_CALL
+        why = "it was in no call of jaxcomm" if outside else f"it was in another call: {elsewhere[0].place}"
     else:
         why = "it wrote no dump, so it hangs outside of jaxcomm's calls, or was killed with its host"
     return Culprit(ranks, processes, why)

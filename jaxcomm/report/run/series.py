@@ -14,7 +14,7 @@ from jaxcomm.report.tables import bytes_text
 
 Numbers = NDArray[np.float64]
 
-NO_PLAN: Final = ("direct", "ring", "auto", "")
+NO_PLAN: Final = ("direct", "ring", "auto", "lax", "")
 _PAUSE: Final = 0.03  # longest pause that is ignored, as a share of the whole run
 
 

@@ -414,7 +414,9 @@ class Job:
 
     def check_culprit(self, start: Start, text: str) -> None:
         """An error names only processes that a fault has struck, or that have ended, of late."""
-        named = re.findall(r"process(?:es)? (\d+(?:, \d+)*) (?:has|have|could)|of process (\d+),", text)
+        named = re.findall(
+            r"process(?:es)? (\d+(?:, \d+)*) (?:has|have|could)|of process (\d+),|process (\d+) at ", text
+        )
         for process in map(int, "".join(named[-1]).split(", ")) if named else ():  # the last ones are the cause
             if self.scheduler.now - self._struck.get(process, -1e9) > 400.0:
                 self.wrong.append(f"{start} names process {process}, which no fault has struck: {text}")
