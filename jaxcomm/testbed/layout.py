@@ -46,6 +46,10 @@ class Layout:
         """The IPv4 address of a host in a rail, or in the control network."""
         return f"10.77.{self._network(network)}.{self._host(host) + 1}"
 
+    def second_address(self, host: str, network: str) -> str:
+        """The address of a host in a rail while the host's interface is renumbered."""
+        return f"10.77.{self._network(network)}.{self._host(host) + 129}"
+
     def subnet(self, network: str) -> str:
         """The addresses of a rail, or of the control network."""
         return f"10.77.{self._network(network)}.0/24"

@@ -70,6 +70,8 @@ def cut(layout: Layout, cut: Cut) -> list[Command]:
         case "reset":
             rule = f'iifname "{rail}" meta l4proto tcp reject with tcp reset'
             return [_filter(namespace, "inet", rail, "input priority 0; policy accept;", rule)]
+        case "renumbered":
+            return _renumber(layout, cut, layout.address(cut.host, rail), layout.second_address(cut.host, rail))
 
 
 def _filter(namespace: str, family: str, rail: str, hook: str, rule: str = "") -> Command:
@@ -91,6 +93,8 @@ def repair(layout: Layout, cut: Cut) -> list[Command]:
             return [within(namespace, "nft", f"delete chain netdev {_CUT_TABLE} {rail}")]
         case "reset":
             return [within(namespace, "nft", f"delete chain inet {_CUT_TABLE} {rail}")]
+        case "renumbered":
+            return _renumber(layout, cut, layout.second_address(cut.host, rail), layout.address(cut.host, rail))
 
 
 def _set_link(layout: Layout, cut: Cut, *, is_up: bool) -> list[Command]:
@@ -103,6 +107,21 @@ def _set_link(layout: Layout, cut: Cut, *, is_up: bool) -> list[Command]:
     if switch:
         return [("ip", "-n", layout.namespace(cut.host), "link", "set", rail, "carrier", "on" if is_up else "off")]
     return [("ip", "-n", layout.switch, "link", "set", port, "up" if is_up else "down")]
+
+
+def _renumber(layout: Layout, cut: Cut, before: str, after: str) -> list[Command]:
+    """Returns the commands that give a host's interface another address."""
+    rail = layout.testbed.rail_of(cut)
+    ip = ("ip", "-n", layout.namespace(cut.host))
+    source = ("src", after, "congctl", layout.testbed.congestion_control)
+    mac = ("lladdr", layout.mac(cut.host, rail), "dev", rail, "nud", "permanent")
+    others = [layout.namespace(other.name) for other in layout.testbed.hosts if other.name != cut.host]
+    return [
+        (*ip, "addr", "del", f"{before}/24", "dev", rail),
+        (*ip, "addr", "add", f"{after}/24", "dev", rail),
+        (*ip, "route", "change", layout.subnet(rail), "dev", rail, *source),
+        *(("ip", "-n", other, "neigh", "replace", after, *mac) for other in others),
+    ]
 
 
 def within(namespace: str, *command: str) -> Command:

@@ -100,7 +100,7 @@ def damaged(layout: Layout, cut: Cut) -> LinkState:
             return before._replace(loss=1.0)
         case "slow":
             return before._replace(mbit=_SLOWEST_MBIT if cut.mbit is None else cut.mbit)
-        case "one-way" | "reset" | "no-udp":
+        case "one-way" | "reset" | "no-udp" | "renumbered":
             return before
 
 

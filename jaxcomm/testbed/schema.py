@@ -14,7 +14,7 @@ from jaxcomm.testbed.switch_schema import HEADER_BYTES, TestbedSwitch
 
 Mbit = Annotated[float, Field(ge=1, le=10_000, allow_inf_nan=False)]
 Seconds = Annotated[float, Field(ge=0, le=86_400, allow_inf_nan=False)]
-CutKind = Literal["silent", "one-way", "down", "slow", "reset", "no-udp"]
+CutKind = Literal["silent", "one-way", "down", "slow", "reset", "no-udp", "renumbered"]
 
 CONTROL: Final = "control"  # the coordinator's network, whose rate is not limited
 _NAME: Final = re.compile(r"[a-z][a-z0-9]{0,8}")  # short, because Linux limits an interface's name to 15 characters
@@ -59,7 +59,8 @@ class Cut(Value):
 
     "silent": packets disappear, and neither end gets an error. "one-way": packets to the host disappear. "down": the
     host's interface loses its carrier. "slow": the rate becomes `mbit`, or 8 kbit/s. "reset": the host answers TCP
-    packets with resets. "no-udp": UDP packets to the host disappear.
+    packets with resets. "no-udp": UDP packets to the host disappear. "renumbered": the host's interface has another
+    address.
     """
 
     host: str

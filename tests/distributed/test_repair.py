@@ -18,6 +18,7 @@ from jaxcomm.distributed.connect.handshake import CHALLENGE_BYTES, ConnectorSide
 from jaxcomm.distributed.connect.records import Record
 from jaxcomm.distributed.connect.udp_paths import UdpPath
 from jaxcomm.distributed.rails import outages, repair
+from jaxcomm.distributed.rails.changed_addresses import ChangedAddresses
 from jaxcomm.distributed.rails.outages import Outages, RailTo
 from jaxcomm.distributed.rails.rail_ends import FabricEnd, RailEnd
 from jaxcomm.distributed.rails.repair import Repair
@@ -75,11 +76,24 @@ class Core:
             assert self.changed.wait_for(condition, 20)
 
 
+class Addresses(ChangedAddresses):
+    """The changed addresses of all processes of a job."""
+
+    published: dict[tuple[int, str], tuple[str, int]]
+
+    def publish(self, rail: str, address: str, port: int) -> None:
+        self.published[self._process, rail] = address, port
+
+    def find(self, process: int, rail: str) -> tuple[str, int] | None:
+        return self.published.get((process, rail))
+
+
 class Job:
     """Its processes, each with both rails, and the sockets that they listen on."""
 
     def __init__(self, processes: int, kind: str) -> None:
         self.cores = [Core() for _ in range(processes)]
+        self.published: dict[tuple[int, str], tuple[str, int]] = {}
         bound = [{name: listening_socket(name, "") for name in NAMES} for _ in self.cores]
         for each in (each for own in bound for each in own.values()):
             each.listen(1024)  # as since the start of the job
@@ -93,10 +107,16 @@ class Job:
         self.repairs = [
             Repair(
                 *(core, records[i], {j: each for j, each in enumerate(records) if j != i}),
-                *(NAMES, [kind] * len(NAMES), KEY, bound[i]),
+                *(NAMES, [kind] * len(NAMES), KEY, bound[i], self.addresses(i)),
             )
             for i, core in enumerate(self.cores)
         ]
+
+    def addresses(self, process: int) -> Addresses:
+        """The addresses as a process sees them."""
+        made = Addresses(process)
+        made.published = self.published
+        return made
 
     def cut(self, one: int, other: int, rail: int, cuts: int) -> None:
         for core, process in ((self.cores[one], other), (self.cores[other], one)):

@@ -31,6 +31,7 @@ from jaxcomm.distributed.connect.membership import ABSENT, Membership, MessageCo
 from jaxcomm.distributed.connect.settings import FABRIC, Settings
 from jaxcomm.distributed.connect.udp_paths import UdpPath
 from jaxcomm.distributed.rails import rail_ends
+from jaxcomm.distributed.rails.changed_addresses import ChangedAddresses
 from jaxcomm.distributed.rails.connections import (
     connect_rails,
     rails_between,
@@ -256,7 +257,8 @@ def _start(
     )
     repair = None
     if len(used) > 1 and leads:
-        repair = Repair(core, own, job.peers, used, kinds, job.key, ends.bound, connections.down)
+        changed = ChangedAddresses(own.process)
+        repair = Repair(core, own, job.peers, used, kinds, job.key, ends.bound, changed, connections.down)
     else:
         for each in ends.bound.values():
             each.close()

@@ -1,14 +1,16 @@
 """Restores the cut rails of this process as soon as they carry bytes again.
 
-The core reports which rails are cut. For each cut rail, the process with the higher number reconnects, and the process
-with the lower number listens until the rail works. The handshake includes the rail's number of cuts so far, which
-identifies the connection. Over UDP and libfabric both processes then agree on a new path with new keys, so that packets
-and frames from before the cut are refused.
+The core reports which rails are cut. If the interface of a cut rail has another address than before, this process
+publishes the new address, and listens there. For each cut rail, the process with the higher number reconnects, and the
+process with the lower number listens until the rail works. The handshake includes the rail's number of cuts so far,
+which identifies the connection. Over UDP and libfabric both processes then agree on a new path with new keys, so that
+packets and frames from before the cut are refused.
 """
 
 from __future__ import annotations
 
 import atexit
+import contextlib
 import functools
 import math
 import socket
@@ -18,17 +20,20 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Protocol
 
 from jaxcomm.distributed.connect import fabric_paths, handshake, udp_paths
+from jaxcomm.distributed.connect.addresses import listening_socket
 from jaxcomm.distributed.connect.connector import MTU_CURE, LongLost, connect_once
 from jaxcomm.distributed.connect.fabric_paths import FabricPath
 from jaxcomm.distributed.connect.handshake import Refused
+from jaxcomm.distributed.connect.interfaces import address_of
 from jaxcomm.distributed.connect.listener import Listener
 from jaxcomm.distributed.connect.records import Record
 from jaxcomm.distributed.connect.settings import FABRIC
 from jaxcomm.distributed.connect.udp_paths import UdpPath
 from jaxcomm.distributed.forks import run_at_exit
+from jaxcomm.distributed.rails.changed_addresses import ChangedAddresses
 from jaxcomm.distributed.rails.outages import Outages, RailTo
 from jaxcomm.errors import JaxcommError
-from jaxcomm.log import say_once
+from jaxcomm.log import say, say_once
 
 _POLL_S = 0.25
 _ATTEMPT_S = 1.0  # timeout of an attempt to connect, and the shortest time between the starts of two attempts
@@ -61,7 +66,7 @@ class RailsCore(Protocol):
 class Repair:
     """Reconnects cut rails in the background, until `close`.
 
-    repair = Repair(core, own, peers, ["eth0", "eth1"], key, {"eth0": bound, "eth1": bound})
+    repair = Repair(core, own, peers, ["eth0"], ["tcp"], key, {"eth0": bound}, ChangedAddresses(own.process))
     repair.close()
 
     Closes itself at process exit, before exit handlers that were registered earlier.
@@ -76,6 +81,7 @@ class Repair:
         kinds: Sequence[str],
         key: bytes,
         bound: Mapping[str, socket.socket],
+        addresses: ChangedAddresses,
         down: Iterable[tuple[int, str]] = (),
     ) -> None:
         """Starts the thread.
@@ -88,11 +94,14 @@ class Repair:
           kinds: the rails' kinds, "tcp", "udp" or "fabric", in the same order.
           key: the key of the generation.
           bound: for each rail, the socket at the rail's address in `own`. `Repair` owns these sockets.
+          addresses: the addresses that have changed since the start.
           down: the processes and rails that were not connected at the start; such rails count as cut once.
         """
         self._core, self._own, self._peers, self._names, self._key = core, own, peers, names, key
+        self._addresses = addresses
         self._kinds = kinds
-        self._bound = bound
+        self._ends = {end.name: end for end in own.rails}  # with their addresses of now
+        self._bound = dict(bound)
         self._listeners: dict[str, Listener] = {}
         self._began: dict[RailTo, float] = {}  # the start of each rail's last attempt
         self._lock = threading.Lock()  # guards the outages and the calls to the core; no core call follows `close`
@@ -116,6 +125,8 @@ class Repair:
     def _run(self) -> None:
         while not self._end.wait(_POLL_S):
             lost = self._lost()
+            for name in {self._names[rail] for _, rail in lost}:
+                self._follow_address(name)
             self._listen({self._names[rail] for process, rail in lost if process > self._own.process})
             self._connect({to: cuts for to, cuts in lost.items() if to.process < self._own.process})
 
@@ -127,6 +138,27 @@ class Repair:
             lost = {RailTo(process, rail): cuts for process, rail, cuts in self._core.lost_rails()}
             self._outages.update(lost)
             return lost
+
+    def _follow_address(self, name: str) -> None:
+        """Takes and publishes the address that a rail's interface has now, if the address has changed."""
+        end = self._ends[name]
+        found = address_of(end.interface) if end.interface else None
+        if found is None or found.address == end.address:
+            return
+        with contextlib.ExitStack() as after_failure:
+            try:
+                bound = after_failure.enter_context(listening_socket(found.address, end.interface))
+                port = bound.getsockname()[1]
+                self._addresses.publish(name, found.address, port)
+            except JaxcommError:
+                return  # the address may have changed again
+            after_failure.pop_all()
+        if (listener := self._listeners.pop(name, None)) is not None:
+            listener.close()
+        self._bound[name].close()
+        self._bound[name] = bound
+        self._ends[name] = end._replace(address=found.address, port=port)
+        say(f"the rail {name} has the address {found.address} now, no longer {end.address}.")
 
     def _listen(self, names: set[str]) -> None:
         """Listens on these rails of this process, and on no other rails."""
@@ -167,12 +199,13 @@ class Repair:
     def _attempt(self, to: RailTo, cuts: int, deadline: float) -> None:
         name = self._names[to.rail]
         number, end = next((i, end) for i, end in enumerate(self._peers[to.process].rails) if end.name == name)
-        interface = next(each.interface for each in self._own.rails if each.name == name)
+        interface = self._ends[name].interface
         side = handshake.ConnectorSide(
             self._key, process=self._own.process, listener=to.process, rail=number, cuts=cuts
         )
         try:
-            made = connect_once(side, end, interface, deadline)
+            address, port = self._addresses.find(to.process, name) or (end.address, end.port)
+            made = connect_once(side, end._replace(address=address, port=port), interface, deadline)
         except LongLost as error:
             say_once(f"the rail {name}, to process {to.process}, does not come back: {error}.\n  Cure: {MTU_CURE}")
             return  # another attempt follows
@@ -185,7 +218,7 @@ class Repair:
         path: UdpPath | FabricPath | None = None
         try:
             if kind == "udp":
-                end = next(each for each in self._own.rails if each.name == name)
+                end = self._ends[name]
                 path = udp_paths.agree_with(self._own.process, process, connection, end, self._key, deadline)
             elif kind == FABRIC:
                 end = next(each for each in self._peers[process].rails if each.name == name)
