@@ -108,15 +108,10 @@ class Job:
 
 
 def wait(job: Job, seconds: float, until: str = "") -> bool:
-    """Waits until all processes have made some calls, have lost a rail, or have no lost rail. False after the limit.
-
-    `until` is "calls", "lost" or "back".
-    """
+    """Waits until all processes have made some calls ("calls") or have no lost rail ("back"). False after the limit."""
     deadline = time.monotonic() + seconds
     while time.monotonic() < deadline and job.is_running():
         if until == "calls" and all(len(own) > 5 for own in job.calls()):
-            return True
-        if until == "lost" and all(own and own[-1][1] for own in job.lost()):
             return True
         if until == "back" and not any(own and own[-1][1] for own in job.lost()):
             return True
