@@ -10,7 +10,6 @@
 
 #include "cc/base/own_descriptors.h"
 #include "cc/base/text.h"
-#include "cc/transport/fabric/keys.h"
 #include "cc/transport/fabric/peer.h"
 
 namespace jaxcomm {

@@ -81,6 +81,9 @@ class FabricTransport : public SocketTransport {
   struct Peer;
   using Windows = std::array<uint32_t, kFrameSizes>;
 
+  // The epoll keys besides kWake and the numbers of processes.
+  static constexpr uint64_t kCompleted = UINT64_MAX - 1, kReleased = UINT64_MAX - 2;
+
   FabricTransport(uint32_t process, uint32_t processes, Events* events, std::unique_ptr<Endpoint> endpoint,
                   std::shared_ptr<Arena> arena, std::string rail, std::chrono::nanoseconds silence);
 

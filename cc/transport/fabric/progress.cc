@@ -6,7 +6,6 @@
 #include <thread>
 #include <utility>
 
-#include "cc/transport/fabric/keys.h"
 #include "cc/transport/fabric/peer.h"
 
 namespace jaxcomm {
