@@ -101,6 +101,7 @@ class FabricTransport : public SocketTransport {
   void Resume(Lock& lock) override;
   bool HasMore() const override;
   void Await(Lock& lock, std::chrono::nanoseconds limit) override;
+  bool HasEvent() override;
   std::chrono::nanoseconds SleepLimit() const;
   int Sleep(Lock& lock, std::chrono::nanoseconds limit, epoll_event* events);
   void Progress(Lock& lock);
@@ -135,6 +136,7 @@ class FabricTransport : public SocketTransport {
   uint64_t paths_ = 0;             // number of paths so far
   std::vector<Slot*> to_receive_;  // libfabric accepts no receive into these slots for now
   bool is_refused_ = false;        // libfabric accepts no frame for now
+  bool woke_in_vain_ = false;      // the descriptor reported a completion, but there was none
   int refusals_ = 0;               // number of successive polls in which libfabric accepted no frame
 };
 
