@@ -138,8 +138,16 @@ TEST_F(FabricTransportTest, ASenderWaitsWhileItsViewsAreHeld) {
   };
   b.Await([&] { return b.received >= 4; });
   while (b.transport->MayKeep(0)) std::this_thread::yield();
-  EXPECT_LT(b.received, static_cast<int>(kMessages));
-  while (b.received < static_cast<int>(kMessages)) {
+  const auto received = [&] {
+    int count = 0;
+    b.Await([&] {
+      count = b.received;
+      return true;
+    });
+    return count;
+  };
+  EXPECT_LT(received(), static_cast<int>(kMessages));
+  while (received() < static_cast<int>(kMessages)) {
     release();
     std::this_thread::sleep_for(std::chrono::milliseconds(1));
   }
