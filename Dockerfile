@@ -12,6 +12,8 @@ RUN python3 -m venv /opt/jaxcomm
 WORKDIR /source
 COPY CMakeLists.txt LICENSE README.md pyproject.toml ./
 COPY tools/cuda.cmake tools/
+COPY third_party/libfabric/LICENSE third_party/libfabric/
+COPY third_party/libfabric/rdma third_party/libfabric/rdma
 COPY cc cc
 COPY jaxcomm jaxcomm
 ARG EXTRAS

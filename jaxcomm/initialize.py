@@ -42,8 +42,8 @@ def init(
         plan and {} removes it. With "auto", the run itself makes plans for the processes of the mesh, or without a mesh
         for all processes (see `jaxcomm.auto_plan`). This needs a job of several processes on CPUs; in other jobs "auto"
         logs one line and counts as None. A plan file also selects TCP or UDP between hosts.
-      rails: the network interfaces that connect hosts, in place of JAXCOMM_RAILS and written like it: ["eth0", "eth1"],
-        or with rates in Mbit/s "eth0:4000,eth1:1000". A plan with rails decides the share of each interface.
+      rails: the rails that connect hosts, in place of JAXCOMM_RAILS and written like it: ["eth0", "udp:eth1"],
+        "eth0,fabric:verbs", or with rates in Mbit/s "eth0:4000,eth1:1000". A plan with rails decides each rail's share.
       deadline_s: seconds that a collective waits for its last rank before it fails. None keeps the current deadline;
         the first deadline is the environment's JAXCOMM_DEADLINE_S, or 60 without this variable.
       trial: whether a plan is tried first; the value must be the same in all processes. In a trial some tens of calls

@@ -33,7 +33,7 @@ main() {
     aarch64) setup_aarch64 ;;
     cuda) setup_cuda ;;
     tpu) setup_tpu ;;
-    bazel) debian_packages bazel-bootstrap bazel-platforms bazel-rules-java bazel-rules-proto libgtest-dev ;;
+    bazel) debian_packages bazel-bootstrap bazel-platforms bazel-rules-java bazel-rules-proto libgtest-dev libfabric1 ;;
     testbed) ((EUID)) || debian_packages iproute2 nftables procps ;;
     fuzz) debian_packages clang libclang-rt-dev ;;
     tidy) install clang-tidy==19.1.0.1 ;;

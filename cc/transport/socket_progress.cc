@@ -67,15 +67,16 @@ void SocketTransport::Help(std::chrono::nanoseconds limit, bool yields, const st
     if (!callbacks_.empty() || resumes_) continue;
     if (yields) {
       lock.unlock();
-      const auto has_event = [&] {
-        pollfd sockets{epoll_, POLLIN, 0};
-        return poll(&sockets, 1, 0) > 0;
-      };
-      YieldUntil(has_event, rests_until_);
+      YieldUntil([this] { return HasEvent(); }, rests_until_);
       lock.lock();
     }
     Await(lock, left);
   }
+}
+
+bool SocketTransport::HasEvent() {
+  pollfd sockets{epoll_, POLLIN, 0};
+  return poll(&sockets, 1, 0) > 0;
 }
 
 void SocketTransport::Expect() {

@@ -92,6 +92,8 @@ class SocketTransport : public RailTransport {
   using PushMessage = std::function<bool(SocketPeer& peer, const Receiver& receiver, int64_t bytes,
                                          const std::shared_ptr<Outgoing>& message)>;
   void SendAs(const std::vector<Receiver>& to, std::vector<ConstSpan> spans, Sent done, const PushMessage& push);
+  // Returns whether Await would return at once. Called without the lock, by the thread that polls the sockets.
+  virtual bool HasEvent();
   // From now on, Await reports events of the socket under `key`.
   Status Watch(uint64_t key, int socket);
   Status Gone(uint32_t process, const std::string& why) const;

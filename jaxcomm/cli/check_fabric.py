@@ -33,7 +33,7 @@ _LIMIT_S: Final = 300.0  # for one job
 Row = list[str]
 
 
-class Wrong(Exception):
+class BadFabric(Exception):
     """A fault that a section found."""
 
 
@@ -71,7 +71,7 @@ def run(name: str, elapsed: float) -> dict[str, Any]:
     try:
         for row in sections[name]():
             rows.append(row)
-    except Wrong as error:
+    except BadFabric as error:
         state = f"failed: {error}"
     return {"state": state, "seconds": round(time.monotonic() - begun, 1), "rows": rows}
 
@@ -108,7 +108,7 @@ def bits() -> Iterator[Row]:
         same = ["same" if all(each[i] == right[i] for each in found) else "other" for i in range(len(SIZES))]
         yield [rail, *same]
         if "other" in same:
-            raise Wrong(f"sums over {rail} have other bits than over TCP")
+            raise BadFabric(f"sums over {rail} have other bits than over TCP")
 
 
 def rates() -> Iterator[Row]:
@@ -126,7 +126,7 @@ def cancels() -> Iterator[Row]:
         found = _tries(rail)
         yield [rail, str(sum(each["cancelled"] for each in found)), str(wrong := sum(each["wrong"] for each in found))]
         if wrong:
-            raise Wrong(f"{wrong} sums over {rail} are wrong")
+            raise BadFabric(f"{wrong} sums over {rail} are wrong")
 
 
 def kill() -> Iterator[Row]:
@@ -136,7 +136,7 @@ def kill() -> Iterator[Row]:
         found = _run(rail, "killed")[0]
         yield [rail, f"{found['seconds']:.2f}", found["error"]]
         if "process 1" not in found["error"]:
-            raise Wrong(f"the error over {rail} does not name the killed process")
+            raise BadFabric(f"the error over {rail} does not name the killed process")
 
 
 @functools.cache
@@ -174,7 +174,7 @@ def _run(rail: str, part: str) -> list[dict[str, Any]]:
             for job in jobs:
                 job.wait(max(0.0, deadline - time.monotonic()))
         except subprocess.TimeoutExpired as error:
-            raise Wrong(f"sums over {rail} did not end in {_LIMIT_S:.0f} s") from error
+            raise BadFabric(f"sums over {rail} did not end in {_LIMIT_S:.0f} s") from error
         finally:
             for job in jobs:
                 job.kill()
@@ -182,5 +182,5 @@ def _run(rail: str, part: str) -> list[dict[str, Any]]:
             lines = file.read_text(errors="replace").splitlines()
             found += [json.loads(line.removeprefix(MARK)) for line in lines if line.startswith(MARK)]
             if not found:
-                raise Wrong(f"sums over {rail} failed: {' '.join(lines[-3:])[-400:]}")
+                raise BadFabric(f"sums over {rail} failed: {' '.join(lines[-3:])[-400:]}")
     return found

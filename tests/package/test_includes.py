@@ -27,6 +27,7 @@ MAY_INCLUDE = {
     "simulate": "",
     "testbed": "",
     "transport": "",
+    "transport/fabric": "transport",
     "transport/local": "transport",
     "transport/rails": "transport",
     "transport/shm": "transport",
@@ -42,7 +43,7 @@ MAY_INCLUDE = {
     "kernels program transport",
     "backend": "",
     "ffi": "executor executor/calls executor/decide executor/sites executor/threads kernels program transport "
-    "transport/local transport/rails transport/shm transport/tcp transport/udp",
+    "transport/fabric transport/local transport/rails transport/shm transport/tcp transport/udp",
     "ffi/sites": "executor/calls executor/decide executor/local executor/sites ffi kernels program",
     "ffi/handlers": "executor/calls ffi ffi/sites kernels",
     "ffi/api": "backend executor executor/calls executor/decide executor/sites ffi kernels program search simulate",

@@ -18,7 +18,7 @@ namespace {
 
 constexpr size_t kCompletions = 32;  // number of completions that are read at a time
 
-const Library& TheLibrary() { return Library::Get().value(); }
+const Libfabric& TheLibfabric() { return Libfabric::Get().value(); }
 
 // Stores an object that a function of libfabric has opened.
 template <typename Object, typename Owner, typename Function>
@@ -31,13 +31,13 @@ int Own(Owner& owner, const Function& open) {
 
 }  // namespace
 
-void Endpoint::FreeInfo::operator()(fi_info* info) const { TheLibrary().freeinfo(info); }
+void Endpoint::FreeInfo::operator()(fi_info* info) const { TheLibfabric().freeinfo(info); }
 
 Endpoint::~Endpoint() = default;
 
 // Returns the list of the provider's domains, or of all domains if `provider` is empty.
 Result<Endpoint::Info> Endpoint::Find(const std::string& provider) {
-  const Result<Library>& library = Library::Get();
+  const Result<Libfabric>& library = Libfabric::Get();
   if (!library.ok()) return library.status();
   const KeptSignalHandlers kept;
   const Info hints(library.value().dupinfo(nullptr));
@@ -87,46 +87,53 @@ Result<std::unique_ptr<Endpoint>> Endpoint::Open(const DomainName& name, size_t 
                            " here.\n  Cure: name a fabric that `jaxcomm rails` lists");
   }
   std::unique_ptr<Endpoint> endpoint(new Endpoint());
-  endpoint->info_.reset(TheLibrary().dupinfo(info));
+  endpoint->info_.reset(TheLibfabric().dupinfo(info));
   endpoint->domain_ = Describe(*endpoint->info_);
   if (const int error = endpoint->OpenAll(operations); error != 0) {
     return Status(Code::kInternal, "libfabric cannot open an endpoint of " + endpoint->domain_.provider + "/" +
-                                       endpoint->domain_.domain + ": " + TheLibrary().Describe(error));
+                                       endpoint->domain_.domain + ": " + TheLibfabric().Describe(error));
   }
   return endpoint;
 }
 
+// Returns 0 or libfabric's number of an error.
 int Endpoint::OpenAll(size_t operations) {
-  if (int error =
-          Own<fid_fabric>(fabric_, [&](auto to) { return TheLibrary().fabric(info_->fabric_attr, to, nullptr); }))
-    return error;
-  if (int error = Own<fid_domain>(opened_, [&](auto to) { return fi_domain(fabric_.get(), info_.get(), to, nullptr); }))
-    return error;
-  fi_cq_attr completions{};
-  completions.format = FI_CQ_FORMAT_TAGGED;
-  completions.size = operations;
-  completions.wait_obj = FI_WAIT_FD;
-  const auto open = [&](auto to) { return fi_cq_open(opened_.get(), &completions, to, nullptr); };
-  if (Own<fid_cq>(completions_, open) != 0) {
-    completions.wait_obj = FI_WAIT_NONE;
-    if (int error = Own<fid_cq>(completions_, open)) return error;
-  } else if (fi_control(&completions_->fid, FI_GETWAIT, &descriptor_) != 0) {
-    descriptor_ = -1;
+  int error = Own<fid_fabric>(fabric_, [&](auto to) { return TheLibfabric().fabric(info_->fabric_attr, to, nullptr); });
+  if (error == 0) {
+    error = Own<fid_domain>(opened_, [&](auto to) { return fi_domain(fabric_.get(), info_.get(), to, nullptr); });
   }
+  if (error == 0) error = OpenCompletions(operations);
   fi_av_attr addresses{};
   addresses.type = info_->domain_attr->av_type;
-  if (int error = Own<fid_av>(addresses_, [&](auto to) { return fi_av_open(opened_.get(), &addresses, to, nullptr); }))
-    return error;
-  if (int error = Own<fid_ep>(endpoint_, [&](auto to) { return fi_endpoint(opened_.get(), info_.get(), to, nullptr); }))
-    return error;
-  if (int error = fi_ep_bind(endpoint_.get(), &addresses_->fid, 0)) return error;
-  if (int error = fi_ep_bind(endpoint_.get(), &completions_->fid, FI_TRANSMIT | FI_RECV)) return error;
-  if (int error = fi_enable(endpoint_.get())) return error;
+  if (error == 0) {
+    error = Own<fid_av>(addresses_, [&](auto to) { return fi_av_open(opened_.get(), &addresses, to, nullptr); });
+  }
+  if (error == 0) {
+    error = Own<fid_ep>(endpoint_, [&](auto to) { return fi_endpoint(opened_.get(), info_.get(), to, nullptr); });
+  }
+  if (error == 0) error = fi_ep_bind(endpoint_.get(), &addresses_->fid, 0);
+  if (error == 0) error = fi_ep_bind(endpoint_.get(), &completions_->fid, FI_TRANSMIT | FI_RECV);
+  if (error == 0) error = fi_enable(endpoint_.get());
   std::array<char, kMaxAddress> address{};
   size_t size = address.size();
-  if (int error = fi_getname(&endpoint_->fid, address.data(), &size)) return error;
-  domain_.address.assign(address.data(), size);
-  return 0;
+  if (error == 0) error = fi_getname(&endpoint_->fid, address.data(), &size);
+  if (error == 0) domain_.address.assign(address.data(), size);
+  return error;
+}
+
+// Opens the queue of completions: with a descriptor if the provider has one.
+int Endpoint::OpenCompletions(size_t operations) {
+  fi_cq_attr attributes{};
+  attributes.format = FI_CQ_FORMAT_TAGGED;
+  attributes.size = operations;
+  attributes.wait_obj = FI_WAIT_FD;
+  const auto open = [&](auto to) { return fi_cq_open(opened_.get(), &attributes, to, nullptr); };
+  if (Own<fid_cq>(completions_, open) == 0) {
+    if (fi_control(&completions_->fid, FI_GETWAIT, &descriptor_) != 0) descriptor_ = -1;
+    return 0;
+  }
+  attributes.wait_obj = FI_WAIT_NONE;
+  return Own<fid_cq>(completions_, open);
 }
 
 Status Endpoint::Register(std::byte* memory, size_t bytes, void** described) {
@@ -141,7 +148,7 @@ Status Endpoint::Register(std::byte* memory, size_t bytes, void** described) {
   }
   if (error != 0) {
     return Status(Code::kInternal, "libfabric cannot register " + FormatBytes(static_cast<int64_t>(bytes)) +
-                                       " of memory: " + TheLibrary().Describe(error) +
+                                       " of memory: " + TheLibfabric().Describe(error) +
                                        ".\n  Cure: raise the limit of locked memory (`ulimit -l unlimited`)");
   }
   *described = fi_mr_desc(region_.get());

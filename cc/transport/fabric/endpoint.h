@@ -71,14 +71,13 @@ class Endpoint {
 
  private:
   struct Close {
-    void operator()(fid* object) const { object->ops->close(object); }
+    template <typename Object>
+    void operator()(Object* object) const {
+      object->fid.ops->close(&object->fid);
+    }
   };
   template <typename Object>
-  struct CloseObject {
-    void operator()(Object* object) const { Close()(&object->fid); }
-  };
-  template <typename Object>
-  using Owned = std::unique_ptr<Object, CloseObject<Object>>;
+  using Owned = std::unique_ptr<Object, Close>;
   struct FreeInfo {
     void operator()(fi_info* info) const;
   };
@@ -88,6 +87,7 @@ class Endpoint {
   static Result<Info> Find(const std::string& provider);
   static Domain Describe(const fi_info& info);
   int OpenAll(size_t operations);
+  int OpenCompletions(size_t operations);
 
   // Closed in reverse order.
   Info info_;

@@ -16,7 +16,7 @@ namespace {
 class EndpointTest : public testing::Test {
  protected:
   void SetUp() override {
-    if (!Library::Get().ok()) GTEST_SKIP() << Library::Get().status().message();
+    if (!Libfabric::Get().ok()) GTEST_SKIP() << Libfabric::Get().status().message();
   }
 };
 

@@ -10,7 +10,6 @@
 
 #include "cc/base/own_descriptors.h"
 #include "cc/base/text.h"
-#include "cc/transport/fabric/keys.h"
 #include "cc/transport/fabric/peer.h"
 
 namespace jaxcomm {
@@ -173,15 +172,17 @@ void FabricTransport::Fence(uint32_t process, const Status& why) {
   if (!callbacks_.empty()) Wake();  // AddPeer waits for the callbacks of unsent messages
 }
 
-// The acknowledgements are the process's, not its host's. A process may be stopped, so only frames that it should have
-// received count as unanswered.
+// The acknowledgements are the process's, not its host's, and a process may be stopped. So only frames that the process
+// should have received count as unanswered, and questions over the connection that its host has not acknowledged.
 SendProgress FabricTransport::ProgressTo(uint32_t process) {
   Lock lock(mutex_);
   const auto found = peers_.find(process);
   if (found == peers_.end() || !found->second->gone.ok()) return {};
   Peer& peer = *found->second;
   Ask(peer);
-  return {peer.confirmed, peer.unanswered(), /*repeats=*/true};
+  const uint32_t frames = peer.unanswered(),
+                 questions = peer.is_asked ? ProgressOf(peer.path.connection).unanswered : 0;
+  return {peer.confirmed, frames + questions, /*repeats=*/true};
 }
 
 // A process whose slots are held by views cannot send until the views end.

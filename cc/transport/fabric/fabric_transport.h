@@ -81,6 +81,9 @@ class FabricTransport : public SocketTransport {
   struct Peer;
   using Windows = std::array<uint32_t, kFrameSizes>;
 
+  // The epoll keys besides kWake and the numbers of processes.
+  static constexpr uint64_t kCompleted = UINT64_MAX - 1, kReleased = UINT64_MAX - 2;
+
   FabricTransport(uint32_t process, uint32_t processes, Events* events, std::unique_ptr<Endpoint> endpoint,
                   std::shared_ptr<Arena> arena, std::string rail, std::chrono::nanoseconds silence);
 
@@ -98,6 +101,7 @@ class FabricTransport : public SocketTransport {
   void Resume(Lock& lock) override;
   bool HasMore() const override;
   void Await(Lock& lock, std::chrono::nanoseconds limit) override;
+  bool HasEvent() override;
   std::chrono::nanoseconds SleepLimit() const;
   int Sleep(Lock& lock, std::chrono::nanoseconds limit, epoll_event* events);
   void Progress(Lock& lock);
@@ -132,6 +136,7 @@ class FabricTransport : public SocketTransport {
   uint64_t paths_ = 0;             // number of paths so far
   std::vector<Slot*> to_receive_;  // libfabric accepts no receive into these slots for now
   bool is_refused_ = false;        // libfabric accepts no frame for now
+  bool woke_in_vain_ = false;      // the descriptor reported a completion, but there was none
   int refusals_ = 0;               // number of successive polls in which libfabric accepted no frame
 };
 

@@ -22,6 +22,7 @@ class FabricFenceTest : public testing::Test {
   class Node : public FabricNode<Provider> {
    public:
     using FabricNode<Provider>::FabricNode;
+    ~Node() override { this->transport.reset(); }  // its events end before this object
     void OnPeerGone(uint32_t, const Status&) override {}
   };
 
@@ -30,7 +31,10 @@ class FabricFenceTest : public testing::Test {
   }
   // Begins a call in which process 1 receives kSegments segments, and waits until a segment has arrived.
   void Begin(Node& a, Node& b, uint32_t call, Bytes& into) {
-    b.received = 0;
+    b.Await([&] {
+      b.received = 0;
+      return true;
+    });
     into.assign(kSegments * Transport::kMaxMessage, std::byte{0});
     for (uint32_t i = 0; i < kSegments; ++i) {
       const Span span{into.data() + i * Transport::kMaxMessage, Transport::kMaxMessage, 0};
@@ -44,7 +48,10 @@ class FabricFenceTest : public testing::Test {
   // Overwrites the memory after a cancel or a fence, which must have ended all stores to it.
   void Refill(Node& b, Bytes& into) {
     into.assign(into.size(), kRefilled);
-    interrupted_ += b.received < static_cast<int>(kSegments);
+    b.Await([&] {
+      interrupted_ += b.received < static_cast<int>(kSegments);
+      return true;
+    });
   }
   void ExpectNoLateByte(const Bytes& into) {
     if (into.empty()) return;

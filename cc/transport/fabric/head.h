@@ -42,11 +42,11 @@ inline void SealHead(const FabricHead& head, const SipKey& key, std::byte* out) 
   StoreNumber<uint16_t>(head.arrived, out + kArrivedAt);
   StoreNumber<uint32_t>(head.number, out + kNumberAt);
   for (size_t size = 0; size < 2; ++size) StoreNumber<uint16_t>(head.freed[size], out + kFreedAt + 2 * size);
-  StoreNumber<uint64_t>(SipHash(key, out, kTagAt, nullptr, 0), out + kTagAt);
+  StoreNumber<uint64_t>(SipHash(key, out, kTagAt, out, 0), out + kTagAt);
 }
 
 inline bool IsSealed(const std::byte* in, const SipKey& key) {
-  return LoadNumber<uint64_t>(in + fabric_head::kTagAt) == SipHash(key, in, fabric_head::kTagAt, nullptr, 0);
+  return LoadNumber<uint64_t>(in + fabric_head::kTagAt) == SipHash(key, in, fabric_head::kTagAt, in, 0);
 }
 
 inline FabricHead DecodeHead(const std::byte* in) {

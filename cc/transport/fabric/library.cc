@@ -12,11 +12,11 @@ namespace {
 constexpr char kName[] = "libfabric.so.1";  // the same for all versions since 1.0
 constexpr char kCure[] = "install libfabric (Debian: apt install libfabric1) on every host";
 
-Result<Library> Load() {
+Result<Libfabric> Load() {
   const KeptSignalHandlers kept;
   void* const handle = dlopen(kName, RTLD_NOW | RTLD_LOCAL);
   if (handle == nullptr) return InvalidArgument(std::string(dlerror()) + ".\n  Cure: " + kCure);
-  Library library;
+  Libfabric library;
   const auto find = [&](auto& function, const char* name) {
     function = reinterpret_cast<std::decay_t<decltype(function)>>(dlsym(handle, name));
     return function != nullptr;
@@ -30,14 +30,16 @@ Result<Library> Load() {
 
 }  // namespace
 
-const Result<Library>& Library::Get() {
-  static const Result<Library>* const library = std::make_unique<Result<Library>>(Load()).release();
+const Result<Libfabric>& Libfabric::Get() {
+  static const Result<Libfabric>* const library = std::make_unique<Result<Libfabric>>(Load()).release();
   return *library;
 }
 
-uint32_t Library::api() const { return std::min<uint32_t>(version(), FI_VERSION(FI_MAJOR_VERSION, FI_MINOR_VERSION)); }
+uint32_t Libfabric::api() const {
+  return std::min<uint32_t>(version(), FI_VERSION(FI_MAJOR_VERSION, FI_MINOR_VERSION));
+}
 
-std::string Library::Describe(int64_t error) const { return strerror(static_cast<int>(error < 0 ? -error : error)); }
+std::string Libfabric::Describe(int64_t error) const { return strerror(static_cast<int>(error < 0 ? -error : error)); }
 
 KeptSignalHandlers::KeptSignalHandlers() {
   for (int signal = 1; signal < NSIG; ++signal) sigaction(signal, nullptr, &handlers_[static_cast<size_t>(signal)]);

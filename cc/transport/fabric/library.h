@@ -1,6 +1,6 @@
 // The library libfabric, which is loaded when it is first needed.
 //
-//   const Result<Library>& library = Library::Get();   // an error if this machine has no usable libfabric
+//   const Result<Libfabric>& library = Libfabric::Get();   // an error if this machine has no usable libfabric
 //   if (library.ok()) library.value().fabric(attributes, &fabric, nullptr);
 //
 // Thread-safe. Only functions without an inline definition in libfabric's headers are here.
@@ -18,9 +18,9 @@
 
 namespace jaxcomm {
 
-struct Library {
+struct Libfabric {
   // Loads the library in the first call. The result is never destroyed.
-  static const Result<Library>& Get();
+  static const Result<Libfabric>& Get();
 
   // Returns the version of the interface for getinfo: the version of the vendored headers, or an older library's own.
   uint32_t api() const;

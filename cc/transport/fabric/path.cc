@@ -10,7 +10,6 @@
 
 #include "cc/base/little_endian.h"
 #include "cc/base/own_descriptors.h"
-#include "cc/transport/fabric/keys.h"
 #include "cc/transport/fabric/library.h"
 #include "cc/transport/fabric/peer.h"
 #include "cc/transport/spans.h"
@@ -74,7 +73,7 @@ bool FabricTransport::SendFrame(Lock& lock, Peer& peer, Slot* slot, uint32_t num
   if (error != 0) {
     arena_->GiveBack(slot);
     is_refused_ = is_refused_ || error == -FI_EAGAIN;
-    if (error != -FI_EAGAIN) Fail(lock, peer, Gone(peer.process, Library::Get().value().Describe(error)));
+    if (error != -FI_EAGAIN) Fail(lock, peer, Gone(peer.process, Libfabric::Get().value().Describe(error)));
     return false;
   }
   for (Peer::Lane& lane : peer.lanes) lane.reported = lane.freed;
@@ -102,7 +101,7 @@ void FabricTransport::Report(Lock& lock, Peer& peer) {
 void FabricTransport::EndSend(Lock& lock, Slot* slot, int error) {
   Peer* const peer = PathOf(*slot);
   arena_->GiveBack(slot);
-  if (error != 0 && peer != nullptr) Fail(lock, *peer, Gone(peer->process, Library::Get().value().Describe(error)));
+  if (error != 0 && peer != nullptr) Fail(lock, *peer, Gone(peer->process, Libfabric::Get().value().Describe(error)));
 }
 
 FabricTransport::Peer* FabricTransport::PathOf(const Slot& slot) {

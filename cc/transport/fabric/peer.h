@@ -19,6 +19,10 @@
 
 namespace jaxcomm {
 
+// The bytes over the connection beside a path. kExpects: frames of the path are received from now on. kHere answers
+// kAsk.
+constexpr std::byte kExpects{'+'}, kAsk{'?'}, kHere{'!'};
+
 struct FabricTransport::Peer : SocketPeer {
   // A queued frame. If `message` is null, the payload is in `copy`.
   struct Frame {

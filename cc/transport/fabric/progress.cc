@@ -6,7 +6,6 @@
 #include <thread>
 #include <utility>
 
-#include "cc/transport/fabric/keys.h"
 #include "cc/transport/fabric/peer.h"
 
 namespace jaxcomm {
@@ -19,9 +18,13 @@ constexpr std::chrono::milliseconds kBusySleep(5), kIdleSleep(50);
 // A provider may refuse frames until it has connected to a process. After this number of polls the thread sleeps
 // between two polls.
 constexpr int kEagerRefusals = 100;
-// The pauses between two polls of a provider without a descriptor: at first, and after kShortPauses pauses.
-constexpr std::chrono::microseconds kShortPause(10), kLongPause(100);
-constexpr int kShortPauses = 100;
+// The pause after a report of the descriptor without a completion, while frames are under way and otherwise.
+constexpr std::chrono::microseconds kShortPause(10), kLongPause(200);
+
+// Returns the pause before the next poll of a provider without a descriptor. It grows with the number of polls in vain.
+std::chrono::microseconds PauseAfter(int polls) {
+  return std::chrono::microseconds(polls < 100 ? 10 : polls < 200 ? 100 : 1000);
+}
 
 }  // namespace
 
@@ -85,7 +88,8 @@ bool FabricTransport::Drain(Lock& lock) {
 
 std::chrono::nanoseconds FabricTransport::SleepLimit() const {
   if (is_refused_) return std::chrono::milliseconds(refusals_ < kEagerRefusals ? 0 : 1);
-  return HasMore() ? kBusySleep : kIdleSleep;
+  if (HasMore()) return kBusySleep;
+  return endpoint_->descriptor() >= 0 ? kIdleSleep : std::chrono::nanoseconds::max();
 }
 
 void FabricTransport::Await(Lock& lock, std::chrono::nanoseconds limit) {
@@ -95,31 +99,42 @@ void FabricTransport::Await(Lock& lock, std::chrono::nanoseconds limit) {
   refusals_ = is_refused_ ? refusals_ + 1 : 0;
   const bool has_work = Drain(lock) || (!callbacks_.empty() && !stopping_);
   const int count = Sleep(lock, has_work ? limit.zero() : std::min(limit, SleepLimit()), events);
+  bool is_reported = false;
   for (int i = 0; i < count; ++i) {
     const uint64_t key = events[i].data.u64;
     if (key == kWake) Rearm();
+    is_reported = is_reported || key == kCompleted;
     if (key == kWake || key == kCompleted || key == kReleased) continue;
     Peer& peer = *peers_.at(static_cast<uint32_t>(key));
     if (peer.gone.ok()) ReadConnection(lock, peer);
   }
-  Drain(lock);
+  woke_in_vain_ = !Drain(lock) && is_reported;
   Progress(lock);
+}
+
+// Polls libfabric, because the descriptors of some providers are readable only after a poll.
+bool FabricTransport::HasEvent() {
+  Lock lock(mutex_);
+  return Drain(lock) || SocketTransport::HasEvent();
 }
 
 // Waits for events of the descriptors or for completions. Returns the number of events.
 int FabricTransport::Sleep(Lock& lock, std::chrono::nanoseconds limit, epoll_event* events) {
   if (endpoint_->descriptor() >= 0) {
     if (!endpoint_->MaySleep()) limit = limit.zero();
+    const bool is_busy = HasMore();
     lock.unlock();
+    // The descriptors of some providers are readable all the time. Without a pause, this thread would keep the lock.
+    if (woke_in_vain_) std::this_thread::sleep_for(is_busy ? kShortPause : kLongPause);
     const auto milliseconds = std::chrono::ceil<std::chrono::milliseconds>(limit).count();
     const int count = epoll_wait(epoll_, events, kEvents, static_cast<int>(milliseconds));
     lock.lock();
     return count;
   }
   const auto end = Clock::now() + limit;
-  for (int pauses = 0;; ++pauses) {
+  for (int polls = 0;; ++polls) {
     lock.unlock();
-    if (pauses > 0) std::this_thread::sleep_for(pauses <= kShortPauses ? kShortPause : kLongPause);
+    if (polls > 0) std::this_thread::sleep_for(PauseAfter(polls));
     const int count = epoll_wait(epoll_, events, kEvents, 0);
     lock.lock();
     if (count > 0 || Drain(lock) || Clock::now() >= end) return count;

@@ -24,10 +24,16 @@ constexpr uint32_t kFabricProcesses = 4;  // in the job of a test
 constexpr SipKey kFabricUpKey = {1, 2, 3}, kFabricDownKey = {4, 5, 6};
 
 // The providers of Debian's libfabric that need no special hardware.
+#if defined(__SANITIZE_THREAD__)
+constexpr uint32_t kManyTries = 50;  // each takes 30 times as long
+#else
+constexpr uint32_t kManyTries = 1000;
+#endif
+
 // kTries: number of cancels and of fences in a test.
 struct RxmOverTcp {
   static constexpr const char* kProvider = "tcp;ofi_rxm";
-  static constexpr uint32_t kTries = 1000;
+  static constexpr uint32_t kTries = kManyTries;
 };
 struct RxdOverUdp {
   static constexpr const char* kProvider = "udp;ofi_rxd";
@@ -35,7 +41,7 @@ struct RxdOverUdp {
 };
 struct SharedMemory {
   static constexpr const char* kProvider = "shm";
-  static constexpr uint32_t kTries = 1000;
+  static constexpr uint32_t kTries = kManyTries;
 };
 using FabricProviders = testing::Types<RxmOverTcp, RxdOverUdp, SharedMemory>;
 
