@@ -151,7 +151,7 @@ def test_the_command_shows_rails_and_where_their_shares_come_from(
     monkeypatch.setenv("JAXCOMM_RAILS", "127.0.0.1,127.0.0.2")
     assert main(["rails"]) == 0
     assert "50.0%" in (shown := capsys.readouterr().out)
-    assert shown.endswith(": equal, as the kernel does not report the speed of 127.0.0.1, 127.0.0.2.\n")
+    assert ": equal, as the kernel does not report the speed of 127.0.0.1, 127.0.0.2.\n\n" in shown
 
 
 def test_in_a_job_the_command_shows_round_trips_and_the_rail_of_small_calls(
@@ -189,7 +189,7 @@ def test_in_a_job_the_command_shows_round_trips_and_the_rail_of_small_calls(
     assert main(["rails"]) == 0
     shown = capsys.readouterr().out
     assert "1.5 ms" in shown and "40 µs" in shown
-    assert shown.endswith("\nCalls of less than 9.766 KiB: eth1 alone, by its round trip.\n")
+    assert "\nCalls of less than 9.766 KiB: eth1 alone, by its round trip.\n\n" in shown
 
 
 def test_the_source_of_shares_is_in_words() -> None:
