@@ -19,7 +19,7 @@ from tests.distributed.simulated_job import job
 from tests.distributed.simulated_job.scheduler import Owner, Scheduler
 from tests.distributed.simulated_job.service import Client, Service
 
-HISTORIES = 1000
+HISTORIES = 500
 FOUND = {
     8: "the keys of generations without a surviving member stayed in the store",
     22: "a death during the first connecting ended all others",

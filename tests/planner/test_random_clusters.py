@@ -66,7 +66,7 @@ def clusters(draw):
     return profile.validate(document, "a test")
 
 
-@settings(max_examples=80, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@settings(max_examples=40, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 @given(cluster=clusters(), min_gain=st.sampled_from([0.02, 0.0]))
 def test_every_plan_is_proved_and_never_slower_than_the_best_baseline(cluster: Profile, min_gain: float) -> None:
     made = planner.plan(cluster, min_gain=min_gain, time_limit=0.02)
