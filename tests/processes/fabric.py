@@ -41,7 +41,7 @@ def main() -> None:
     try:
         while True:
             sum_of(SIZES[2])
-    except jax.errors.JaxRuntimeError as error:
+    except (jax.errors.JaxRuntimeError, ValueError) as error:  # JAX raises either
         jobs.report("error", text=str(error))
         os._exit(0)  # the coordination service would wait for the other process
 
