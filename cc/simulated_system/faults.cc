@@ -27,6 +27,7 @@ void Faults::OnCall() {
 }
 
 bool Faults::NamesSuspect(const std::string& error) const {
+  if (have_lacked_memory_ && error.find("has no memory for the") != std::string::npos) return true;
   if (error.find("not sent all messages") != std::string::npos) return true;
   if (error.find("not accepted all messages") != std::string::npos) return true;
   for (const char* const word : {"rank", "process"}) {
@@ -100,7 +101,7 @@ void Faults::TakeMemory(const std::shared_ptr<Member>& member) {
   scheduler_.Trace("process " + std::to_string(member->number) + " lacks memory for " +
                    std::to_string(time / kMillisecond) + " ms");
   Suspect(member->number);
-  member->process->lacks_memory = true;
+  member->process->lacks_memory = have_lacked_memory_ = true;
   Extend(scheduler_.now() + time);
   scheduler_.At(scheduler_.now() + time, [member] { member->process->lacks_memory = false; });
 }

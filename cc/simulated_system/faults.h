@@ -62,6 +62,7 @@ class Faults {
   const std::function<void(uint32_t)> start_;
   std::multiset<uint64_t> calls_of_strikes_;  // the numbers of the calls at which faults will strike
   std::set<uint32_t> suspects_;
+  bool have_lacked_memory_ = false;
   uint64_t calls_ = 0;
   Nanoseconds until_ = 0;
 };
