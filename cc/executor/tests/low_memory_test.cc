@@ -7,7 +7,6 @@
 #include <thread>
 #include <vector>
 
-#include "cc/base/small_block.h"
 #include "cc/executor/device_communicator.h"
 #include "cc/transport/simulated/simulated.h"
 #include "gtest/gtest.h"
@@ -16,11 +15,12 @@
 #if !defined(__SANITIZE_ADDRESS__) && !defined(__SANITIZE_THREAD__)
 namespace {
 
-// If not 0: refuses the refused_block-th large block that this thread allocates from now on.
+// If not 0: refuses the refused_block-th block with a strict alignment that this thread allocates from now on. Memory
+// for received messages has one.
 thread_local size_t refused_block = 0;
 
 void* Allocate(size_t bytes, size_t alignment) {
-  if (bytes >= jaxcomm::kSmallBlock && refused_block > 0 && --refused_block == 0) throw std::bad_alloc();
+  if (alignment > alignof(std::max_align_t) && refused_block > 0 && --refused_block == 0) throw std::bad_alloc();
   void* const block = std::aligned_alloc(alignment, (bytes + alignment - 1) / alignment * alignment);
   if (block == nullptr) throw std::bad_alloc();
   return block;
@@ -54,7 +54,7 @@ class LowMemory : public testing::Test {
   }
   ~LowMemory() override { network_.Stop(); }
 
-  // Runs a sum of both ranks, in which rank 0 is refused a large block. Returns whether a block was refused.
+  // Runs a sum of both ranks, in which rank 0 is refused a block. Returns whether a block was refused.
   bool Sum(size_t floats, size_t refused, std::vector<Status>& ends) {
     ends = std::vector<Status>(2);
     bool was_refused = false;
@@ -83,7 +83,7 @@ class LowMemory : public testing::Test {
   std::vector<std::unique_ptr<DeviceCommunicator>> ranks_;
 };
 
-// A first call makes its schedule's graph, and each call takes memory for received messages.
+// Each call takes memory for received messages; a smaller call may use that of an earlier one.
 TEST_F(LowMemory, TheCallFailsOnAllRanksAndNamesTheRank) {
   size_t floats = 1 << 20, refusals = 0;
   bool was_refused = true;
