@@ -9,7 +9,7 @@
 namespace jaxcomm::simulated {
 namespace {
 
-constexpr uint64_t kOneOf = 100;  // one of so many allocations of a small block fails
+constexpr uint64_t kOneOf = 100;  // one in kOneOf allocations of a small block fails
 
 bool Fails(std::size_t bytes) {
   const Task* const task = Scheduler::current();

@@ -28,7 +28,7 @@
 
 namespace jaxcomm::simulated {
 
-// What faults change of a link.
+// The properties of a link that faults change.
 struct LinkQuality {
   int64_t bytes_per_second = 1000000000;
   double loss = 0;      // of datagrams

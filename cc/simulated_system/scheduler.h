@@ -113,7 +113,7 @@ class Scheduler {
   void Point();
   // Lets another task run.
   void Yield();
-  // Sets the function that is told of processes that have aborted.
+  // Sets the function that runs when a process has aborted.
   void OnAbort(std::function<void(Process&)> aborted) { aborted_ = std::move(aborted); }
   // Waits on the key. Returns false if the time passed first.
   bool Block(Key key, Nanoseconds until = kNever, uint32_t bits = ~uint32_t{0});

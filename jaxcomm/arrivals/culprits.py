@@ -7,8 +7,7 @@ from typing import Any, NamedTuple
 
 from jaxcomm.arrivals.records import Rank, WatchedSite
 from jaxcomm.arrivals.rows import ArrivalsRow
-
-_UNITS = ("B", "KiB", "MiB", "GiB", "TiB")
+from jaxcomm.report.tables import bytes_text
 
 
 class OpenCall(NamedTuple):
@@ -71,7 +70,7 @@ def without_rows(call: OpenCall) -> Finding:
 
 def _head(call: OpenCall) -> str:
     site = call.site
-    size = f"{_bytes_text(site.bytes)}, plan {site.plan}"
+    size = f"{bytes_text(site.bytes)}, plan {site.plan}"
     return f"DeadlineError: {site.name} #{call.number} over '{site.axes}' ({size}): "
 
 
@@ -137,10 +136,3 @@ def _ranks_text(ranks: Sequence[int]) -> str:
         else:
             ranges.append([rank])
     return ",".join("-".join(map(str, each)) for each in ranges)
-
-
-def _bytes_text(nbytes: float) -> str:
-    unit = 0
-    while nbytes >= 1024 and unit < len(_UNITS) - 1:
-        nbytes, unit = nbytes / 1024, unit + 1
-    return f"{nbytes:.4g} {_UNITS[unit]}"

@@ -1,4 +1,4 @@
-"""What the cores of this process have recorded: the calls of each device at each call site."""
+"""The calls of each device at each call site, as the cores of this process have recorded them."""
 
 from __future__ import annotations
 

@@ -25,7 +25,7 @@ class Latest(NamedTuple):
 
 
 class ArrivalsRow(NamedTuple):
-    """What a process has published.
+    """The row that a process has published.
 
     Attributes:
       process: the process.
@@ -63,7 +63,9 @@ def to_json(row: ArrivalsRow) -> str:
         }
         for key, devices in row.sites.items()
     }
-    latest = {device: [each.key, each.text, int(each.is_open), round(each.for_s, 3)] for device, each in _items(row)}
+    latest = {
+        device: [each.key, each.text, int(each.is_open), round(each.for_s, 3)] for device, each in row.latest.items()
+    }
     fields = row.process, row.host, row.beat, int(row.has_ended), latest, sites
     return json.dumps(fields, separators=(",", ":"))
 
@@ -95,10 +97,6 @@ def from_json(text: str) -> ArrivalsRow:
         )  # fmt: skip
     except (AttributeError, TypeError, ValueError) as error:
         raise JaxcommError(f"a process has published an invalid row of arrivals: {error}") from error
-
-
-def _items(row: ArrivalsRow) -> list[tuple[int, Latest]]:
-    return list(row.latest.items())
 
 
 def _latest(sites: Mapping[str, Mapping[int, DeviceCalls]]) -> dict[int, Latest]:

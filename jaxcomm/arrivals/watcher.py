@@ -38,7 +38,7 @@ class _NumberedCall(NamedTuple):
 
 
 class _OverdueCall(NamedTuple):
-    """What a process announces: the call, the error's text and record, and the call for dumps, without its time."""
+    """An announcement: the call, the error's text and record, and the call for dumps, without its time."""
 
     key: str
     number: int
@@ -60,7 +60,7 @@ class Watcher:
         self._logged: list[_NumberedCall] = []
         self._reported: set[_NumberedCall] = set()  # calls that were open when this process reported one of them
         self._failed: list[dict[str, Any]] = []
-        self._heard: str | None = None
+        self._announced: str | None = None
 
     def start(self) -> None:
         """Starts the thread."""
@@ -130,10 +130,13 @@ class Watcher:
 
     def _repeat_announcement(self) -> None:
         """Logs what another process has announced, unless this process has logged the same call."""
-        if self._exchange is None or (heard := self._exchange.overdue) in (None, self._heard):
+        if self._exchange is None or (announced := self._exchange.overdue) in (None, self._announced):
             return
-        self._heard = heard
-        call = _OverdueCall(*json.loads(heard))
+        self._announced = announced
+        try:
+            call = _OverdueCall(*json.loads(announced))
+        except (TypeError, ValueError) as error:
+            raise JaxcommError(f"a process has announced an invalid call: {error}") from error
         if _NumberedCall(call.key, call.number) not in self._logged:
             self._log(call)
 

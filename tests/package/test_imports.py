@@ -20,7 +20,7 @@ MODULES = {
 
 # The packages and root modules that each may import; all may import EVERYBODY_MAY.
 MAY_IMPORT = {
-    "arrivals": "distributed dump ffi jax_compat",
+    "arrivals": "distributed dump ffi jax_compat report",
     "cp_sat": "",
     "schedules": "cp_sat ffi",
     "program": "schedules",

@@ -108,7 +108,7 @@ struct FabricTransport::Peer : SocketPeer {
   std::deque<Slot*> waiting;        // frames for which the early messages leave no room
   uint32_t arrived_there = 0;       // number of own frames that have arrived at the process
   uint64_t confirmed = 0;           // the same on this path and all previous paths
-  uint32_t reported_arrived = 0;    // number of arrived frames that the process has been told of
+  uint32_t reported_arrived = 0;    // number of arrived frames that frames to the process have acknowledged
   Clock::time_point unreported_since;
   bool is_expected = false;  // the process receives frames of this path; before, frames would be dropped
   // A question over the connection, and number of frames sent before the question and before the last answer.
