@@ -10,16 +10,16 @@ from __future__ import annotations
 import contextlib
 import secrets
 import socket
-import struct
 import time
 from collections.abc import Mapping
 from typing import Final, NamedTuple
 
-from jaxcomm.distributed.connect.secret import MAC_BYTES, is_mac, mac
+from jaxcomm.distributed.connect import path_keys
+from jaxcomm.distributed.connect.secret import MAC_BYTES
+from jaxcomm.distributed.connect.settings import FABRIC
 from jaxcomm.distributed.rails.rail_ends import RailEnd
 from jaxcomm.errors import JaxcommError
 
-_PARTIES: Final = struct.Struct("<II")
 _NONCE_BYTES: Final = 32
 
 
@@ -60,24 +60,17 @@ def agree(
     """
     nonces = {to: secrets.token_bytes(_NONCE_BYTES) for to in connections}
     for (other, name), connection in connections.items():
-        nonce = nonces[other, name]
         with contextlib.suppress(OSError):  # _receive reports a closed connection
-            connection.send(nonce + mac(key, "fabric hello", _PARTIES.pack(process, other) + nonce))
+            connection.send(path_keys.signed(key, FABRIC, process, other, nonces[other, name]))
     paths = {}
     for (other, name), connection in connections.items():
         hello = _receive(connection, other, deadline)
         theirs, signature = hello[:_NONCE_BYTES], hello[_NONCE_BYTES:]
-        if not is_mac(signature, key, "fabric hello", _PARTIES.pack(other, process) + theirs):
-            raise JaxcommError(f"process {other} does not sign with this job's key.\n  Cure: start the job anew.")
-        first, second = sorted([(process, nonces[other, name]), (other, theirs)])
-        session = mac(key, "fabric session", _PARTIES.pack(first[0], second[0]) + first[1] + second[1])
-        sends, receives = (
-            mac(session, "fabric frames", _PARTIES.pack(*direction))[:16]
-            for direction in ((process, other), (other, process))
-        )
+        path_keys.check_signature(key, FABRIC, other, process, theirs, signature)
+        keys = path_keys.PathKeys(key, FABRIC, process, nonces[other, name], other, theirs)
         end = ends[other, name].fabric
         assert end is not None  # rails of other kinds have no fabric path
-        paths[other, name] = FabricPath(connection, bytes.fromhex(end.address), sends, receives)
+        paths[other, name] = FabricPath(connection, bytes.fromhex(end.address), keys.sends, keys.receives)
     return paths
 
 

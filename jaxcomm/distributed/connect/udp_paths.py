@@ -21,14 +21,15 @@ import time
 from collections.abc import Mapping
 from typing import Final, NamedTuple
 
+from jaxcomm.distributed.connect import path_keys
 from jaxcomm.distributed.connect.addresses import bound_socket, make_room
 from jaxcomm.distributed.connect.listener import HANDSHAKE_S
-from jaxcomm.distributed.connect.secret import MAC_BYTES, is_mac, mac
+from jaxcomm.distributed.connect.path_keys import PathKeys
+from jaxcomm.distributed.connect.secret import MAC_BYTES
 from jaxcomm.distributed.forks import close_in_children
 from jaxcomm.distributed.rails.rail_ends import DEFAULT, RailEnd
 from jaxcomm.errors import JaxcommError
 
-_PARTIES: Final = struct.Struct("<II")
 _HELLO: Final = struct.Struct("<HII32s")  # port, packet size, window, nonce
 _HELLO_BYTES: Final = _HELLO.size + MAC_BYTES
 _HEARD: Final = b"\x01"
@@ -152,7 +153,7 @@ class _Side:
         content = _HELLO.pack(self.udp.getsockname()[1], full_packet_bytes(self.udp), room, secrets.token_bytes(32))
         self._hello, self._received, self._theirs = content, b"", b""
         self._is_reached = self._has_received = False
-        self._unsent = content + mac(key, "udp hello", _PARTIES.pack(process, other) + content)
+        self._unsent = path_keys.signed(key, "udp", process, other, content)
 
     @property
     def is_done(self) -> bool:
@@ -185,14 +186,12 @@ class _Side:
             self._is_reached = True
             return
         content, signature = message[: _HELLO.size], message[_HELLO.size :]
-        if not is_mac(signature, self._key, "udp hello", _PARTIES.pack(self.other, self._process) + content):
-            raise JaxcommError(f"process {self.other} does not sign with this job's key.\n  Cure: start the job anew.")
+        path_keys.check_signature(self._key, "udp", self.other, self._process, content, signature)
         self._theirs = content
         port, packet_bytes, self._window, _ = _HELLO.unpack(content)
         self._packet_bytes = min(packet_bytes, full_packet_bytes(self.udp))
         self.udp.connect((self._peer[0], port, *self._peer[2:]))
-        first, second = sorted([(self._process, self._hello), (self.other, content)])
-        self._session = mac(self._key, "udp session", _PARTIES.pack(first[0], second[0]) + first[1] + second[1])
+        self._keys = PathKeys(self._key, "udp", self._process, self._hello, self.other, content)
 
     def read_packet(self) -> None:
         with contextlib.suppress(OSError):  # the network reports errors of earlier packets
@@ -221,14 +220,11 @@ class _Side:
         )
 
     def path(self) -> UdpPath:
-        sends, receives = (
-            mac(self._session, "udp packets", _PARTIES.pack(*direction))[:16]
-            for direction in ((self._process, self.other), (self.other, self._process))
-        )
-        return UdpPath(self.connection, self.udp, sends, receives, self._packet_bytes, self._window)
+        keys = self._keys
+        return UdpPath(self.connection, self.udp, keys.sends, keys.receives, self._packet_bytes, self._window)
 
     def _trial(self, sender: int) -> bytes:
-        return mac(self._session, "udp trial", _PARTIES.pack(sender, 0)).ljust(self._packet_bytes, b"\0")
+        return self._keys.trial(sender).ljust(self._packet_bytes, b"\0")
 
 
 def full_packet_bytes(connected: socket.socket) -> int:
