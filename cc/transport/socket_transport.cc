@@ -169,6 +169,17 @@ void SocketTransport::SendAs(const std::vector<Receiver>& to, std::vector<ConstS
   RunOrWake(lock, was_idle);
 }
 
+void SocketTransport::Withdraw(uint32_t process, const MessageId& id) {
+  Lock lock(mutex_);
+  inbox_.Withdraw(process, id);
+}
+
+void SocketTransport::ReportEnd(const SocketPeer& peer, const Status& why) {
+  callbacks_.Push(std::nullopt, [events = events_, process = peer.process, left = peer.left, why] {
+    left ? events->OnPeerLeft(process, why) : events->OnPeerGone(process, why);
+  });
+}
+
 void SocketTransport::OnEarly(Early early) {
   Lock lock(mutex_);
   inbox_.OnEarly(std::move(early));

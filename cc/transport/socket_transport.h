@@ -67,6 +67,7 @@ class SocketTransport : public RailTransport {
   void Send(const std::vector<Receiver>& to, std::vector<ConstSpan> spans, Sent done) override;
   void Flush() override;
   void OnEarly(Early early) override;
+  void Withdraw(uint32_t process, const MessageId& id) override;
   void Expect() override;
   void EndExpecting() override;
   void Help(std::chrono::nanoseconds limit, bool yields, const std::function<bool()>& over) override;
@@ -101,6 +102,9 @@ class SocketTransport : public RailTransport {
   // by then, or if the process is already connected.
   Status AwaitEnd(Lock& lock, uint32_t process);
   void Finish(std::shared_ptr<Outgoing> message);
+  // Makes the callback due that reports the end of the connection to the process. Must be called before the callbacks
+  // of failed messages become due, so that the caller first learns which process is gone.
+  void ReportEnd(const SocketPeer& peer, const Status& why);
   void RunCallbacks(Lock& lock);
   // Wakes the thread that polls the sockets, so that it handles a change of the state.
   void Wake();

@@ -153,11 +153,6 @@ void FabricTransport::Cancel(const CallId& call) {
   if (resumes_) Wake();
 }
 
-void FabricTransport::Withdraw(uint32_t process, const MessageId& id) {
-  Lock lock(mutex_);
-  inbox_.Withdraw(process, id);
-}
-
 // Needs no Gate, unlike TcpTransport::Fence: bytes of messages are copied only under the lock.
 void FabricTransport::Fence(uint32_t process, const Status& why) {
   Lock lock(mutex_);

@@ -66,7 +66,6 @@ class FabricTransport : public SocketTransport {
   Status AddPeer(uint32_t process, const FabricPath& path, std::chrono::nanoseconds trial = {});
 
   void Cancel(const CallId& call) override;
-  void Withdraw(uint32_t process, const MessageId& id) override;
   void Fence(uint32_t process, const Status& why) override;
   SendProgress ProgressTo(uint32_t process) override;
   bool MayKeep(uint32_t process) override;

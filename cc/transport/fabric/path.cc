@@ -241,9 +241,7 @@ void FabricTransport::Fail(Lock&, SocketPeer& its, const Status& end) {
   const Status why = stopping_ ? Status(Code::kInternal, "this process has left the job") : end;
   if (peer.silent_looks > 0) ResetAtClose(peer.path.connection);  // the host is silent: a FIN would get lost
   shutdown(peer.path.connection, SHUT_RDWR);                      // a forked child may hold the connection open
-  callbacks_.Push(std::nullopt, [events = events_, process = peer.process, left = peer.left, why] {
-    left ? events->OnPeerLeft(process, why) : events->OnPeerGone(process, why);
-  });
+  ReportEnd(peer, why);
   inbox_.Fail(peer.process, why, std::nullopt);
   End(peer, why);
   Wake();

@@ -62,7 +62,7 @@ class Exchanges::Pending final : public PendingExchange {
         tag_(TagOf(mine.call)),
         state_(StateOf(mine, members_)),
         round_(state_, tag_, members_.size()) {
-    exchanged_.reserve(members_.size());  // allocates now: no allocation may fail once this rank has entered
+    exchanged_.reserve(members_.size());
   }
   ~Pending() override {
     if (!has_entered_) round_.Decline();

@@ -114,9 +114,7 @@ void TcpTransport::Fail(Lock& lock, SocketPeer& its, const Status& why) {
   if (peer.gone.ok()) {
     if (peer.silent_looks > 0) ResetAtClose(peer.socket);  // the host is silent, so a FIN would get lost
     shutdown(peer.socket, SHUT_RDWR);
-    callbacks_.Push(std::nullopt, [events = events_, process = peer.process, left = peer.left, why] {
-      left ? events->OnPeerLeft(process, why) : events->OnPeerGone(process, why);
-    });
+    ReportEnd(peer, why);
     Close(peer, why);
     inbox_.Fail(peer.process, why, peer.reader.TakeArrival());
     Wake();

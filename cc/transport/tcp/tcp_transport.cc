@@ -84,11 +84,6 @@ void TcpTransport::Cancel(const CallId& call) {
   gate_.Open();
 }
 
-void TcpTransport::Withdraw(uint32_t process, const MessageId& id) {
-  Lock lock(mutex_);
-  inbox_.Withdraw(process, id);
-}
-
 void TcpTransport::Fence(uint32_t process, const Status& why) {
   Lock lock(mutex_);
   const auto found = peers_.find(process);

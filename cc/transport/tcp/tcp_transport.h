@@ -38,7 +38,6 @@ class TcpTransport : public SocketTransport {
   Status AddPeer(uint32_t process, int socket);
 
   void Cancel(const CallId& call) override;
-  void Withdraw(uint32_t process, const MessageId& id) override;
   void Fence(uint32_t process, const Status& why) override;
   SendProgress ProgressTo(uint32_t process) override;
 

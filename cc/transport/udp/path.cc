@@ -240,11 +240,7 @@ void UdpTransport::Fail(Lock&, SocketPeer& its, const Status& end) {
   peer.left |= stopping_;
   const Status why = stopping_ ? Status(Code::kInternal, "this process has left the job") : end;
   if (peer.silent_looks > 0) ResetAtClose(peer.path.connection);  // the host is silent: a FIN would get lost
-  // This callback is pushed before the callbacks of failed messages, so that the caller first learns which process is
-  // gone.
-  callbacks_.Push(std::nullopt, [events = events_, process = peer.process, left = peer.left, why] {
-    left ? events->OnPeerLeft(process, why) : events->OnPeerGone(process, why);
-  });
+  ReportEnd(peer, why);
   for (Incoming& arrival : peer.assembler.TakeArrivals()) inbox_.Fail(peer.process, why, std::move(arrival));
   inbox_.Fail(peer.process, why, std::nullopt);
   End(peer, why);

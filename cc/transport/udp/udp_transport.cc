@@ -114,11 +114,6 @@ void UdpTransport::Cancel(const CallId& call) {
   if (resumes_) Wake();
 }
 
-void UdpTransport::Withdraw(uint32_t process, const MessageId& id) {
-  Lock lock(mutex_);
-  inbox_.Withdraw(process, id);
-}
-
 // Unlike TcpTransport::Fence, this function needs no Gate: bytes of messages are stored and read only under the lock.
 void UdpTransport::Fence(uint32_t process, const Status& why) {
   Lock lock(mutex_);

@@ -76,7 +76,6 @@ class UdpTransport : public SocketTransport, public LossyTransport {
   void SendLossy(const Receiver& to, std::vector<ConstSpan> spans, const std::vector<bool>& important, int64_t may_lose,
                  Sent done) override;
   void Cancel(const CallId& call) override;
-  void Withdraw(uint32_t process, const MessageId& id) override;
   void Fence(uint32_t process, const Status& why) override;
   SendProgress ProgressTo(uint32_t process) override;
 
