@@ -80,11 +80,14 @@ class Addresses(ChangedAddresses):
     """The changed addresses of all processes of a job."""
 
     published: dict[tuple[int, str], tuple[str, int]]
+    answers = threading.Event()  # cleared while the store does not answer
 
     def publish(self, rail: str, address: str, port: int) -> None:
+        assert self.answers.wait(60)
         self.published[self._process, rail] = address, port
 
     def find(self, process: int, rail: str) -> tuple[str, int] | None:
+        assert self.answers.wait(60)
         return self.published.get((process, rail))
 
 
@@ -137,6 +140,7 @@ class Job:
 def job(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Iterator[Job]:
     monkeypatch.setattr(repair, "_POLL_S", 0.02)
     monkeypatch.setattr(repair, "_ATTEMPT_S", 0.2)
+    Addresses.answers.set()
     made = Job(3, request.param)
     yield made
     for each in made.repairs:
@@ -158,6 +162,14 @@ def test_cut_rails_are_reconnected_and_logged(job: Job, caplog: pytest.LogCaptur
     begin = "the rail 127.0.0.1, to process 2, is "  # process 0 says so
     assert logged.count(f"{begin}cut; the other rails carry its part until it is back.") == 1
     assert sum(each.startswith(f"{begin}back after ") for each in logged) == 1
+
+
+def test_rails_come_back_although_the_store_does_not_answer(job: Job) -> None:
+    Addresses.answers.clear()
+    for cuts in (1, 2, 3):
+        job.cut(0, 1, 1, cuts)
+        job.assert_connected(0, 1, 1)
+    Addresses.answers.set()
 
 
 def test_a_rail_that_loses_long_packets_is_named(job: Job, caplog: pytest.LogCaptureFixture) -> None:

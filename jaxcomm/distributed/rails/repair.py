@@ -10,7 +10,6 @@ packets and frames from before the cut are refused.
 from __future__ import annotations
 
 import atexit
-import contextlib
 import functools
 import math
 import socket
@@ -98,9 +97,13 @@ class Repair:
           down: the processes and rails that were not connected at the start; such rails count as cut once.
         """
         self._core, self._own, self._peers, self._names, self._key = core, own, peers, names, key
-        self._addresses = addresses
         self._kinds = kinds
         self._ends = {end.name: end for end in own.rails}  # with their addresses of now
+        self._addresses = addresses
+        self._unpublished: set[str] = set()  # rails of this process whose new address the others do not know yet
+        self._changed: dict[RailTo, tuple[str, int]] = {}  # the new addresses of the others
+        self._asked = -math.inf  # when the store was asked last
+        self._asking = threading.Lock()  # held while the store is asked, so that only one thread waits for it
         self._bound = dict(bound)
         self._listeners: dict[str, Listener] = {}
         self._began: dict[RailTo, float] = {}  # the start of each rail's last attempt
@@ -127,6 +130,9 @@ class Repair:
             lost = self._lost()
             for name in {self._names[rail] for _, rail in lost}:
                 self._follow_address(name)
+            if lost and self._asked + _ATTEMPT_S <= time.monotonic():
+                self._asked = time.monotonic()
+                _run_aside(functools.partial(self._exchange_addresses, [*lost]))
             self._listen({self._names[rail] for process, rail in lost if process > self._own.process})
             self._connect({to: cuts for to, cuts in lost.items() if to.process < self._own.process})
 
@@ -140,25 +146,43 @@ class Repair:
             return lost
 
     def _follow_address(self, name: str) -> None:
-        """Takes and publishes the address that a rail's interface has now, if the address has changed."""
+        """Listens at the address that a rail's interface has now, if the address has changed."""
         end = self._ends[name]
         found = address_of(end.interface) if end.interface else None
         if found is None or found.address == end.address:
             return
-        with contextlib.ExitStack() as after_failure:
-            try:
-                bound = after_failure.enter_context(listening_socket(found.address, end.interface))
-                port = bound.getsockname()[1]
-                self._addresses.publish(name, found.address, port)
-            except JaxcommError:
-                return  # the address may have changed again
-            after_failure.pop_all()
+        try:
+            bound = listening_socket(found.address, end.interface)
+        except JaxcommError:
+            return  # the address may have changed again
         if (listener := self._listeners.pop(name, None)) is not None:
             listener.close()
         self._bound[name].close()
         self._bound[name] = bound
-        self._ends[name] = end._replace(address=found.address, port=port)
+        self._ends[name] = end._replace(address=found.address, port=bound.getsockname()[1])
+        self._unpublished.add(name)
         say(f"the rail {name} has the address {found.address} now, no longer {end.address}.")
+
+    def _exchange_addresses(self, lost: Iterable[RailTo]) -> None:
+        """Publishes new addresses of this process, and looks up those of the processes to which rails are lost.
+
+        The job's key-value store may itself be out of reach while a rail is cut.
+        """
+        if not self._asking.acquire(blocking=False):
+            return
+        try:
+            for name in [*self._unpublished]:
+                end = self._ends[name]
+                self._addresses.publish(name, end.address, end.port)
+                if self._ends[name] == end:
+                    self._unpublished.discard(name)
+            for to in lost:
+                if to.process < self._own.process and (found := self._addresses.find(to.process, self._names[to.rail])):
+                    self._changed[to] = found
+        except JaxcommError:
+            pass  # the store is asked again
+        finally:
+            self._asking.release()
 
     def _listen(self, names: set[str]) -> None:
         """Listens on these rails of this process, and on no other rails."""
@@ -204,7 +228,7 @@ class Repair:
             self._key, process=self._own.process, listener=to.process, rail=number, cuts=cuts
         )
         try:
-            address, port = self._addresses.find(to.process, name) or (end.address, end.port)
+            address, port = self._changed.get(to, (end.address, end.port))
             made = connect_once(side, end._replace(address=address, port=port), interface, deadline)
         except LongLost as error:
             say_once(f"the rail {name}, to process {to.process}, does not come back: {error}.\n  Cure: {MTU_CURE}")
