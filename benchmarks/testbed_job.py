@@ -24,10 +24,11 @@ def start(
     """Starts a Python process on each host, with these arguments. The output of process i goes to `output(i)`."""
     own = testbed.environments(layout)
     command = testbed.on_its_host([sys.executable, *words])
-    job = {"devices": 1, "coordinator": testbed.coordinator(layout), "transport": transport}
+    job = {"devices": 1, "coordinator": testbed.coordinator(layout)}
+    further = {} if transport is None else {"JAXCOMM_TRANSPORT": transport}
     started = []
     for process, environment in enumerate(own):
-        variables = launch.variables(process, len(own), **job, environment={"XLA_FLAGS": ""})
+        variables = launch.variables(process, len(own), **job, environment={"XLA_FLAGS": ""}, further=further)
         everything = launch.inherited(os.environ) | variables | environment
         started.append(subprocess.Popen(command, stdout=output(process), stderr=errors, env=everything, text=True))
     return started

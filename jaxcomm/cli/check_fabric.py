@@ -16,7 +16,7 @@ from typing import Any, Final
 
 from jaxcomm.distributed.launch import commands
 from jaxcomm.distributed.rails import fabrics
-from jaxcomm.environment import FABRIC_TESTS, HOST, RAILS, is_on
+from jaxcomm.environment import FABRIC_TESTS, HOST, RAILS, TRANSPORT, is_on
 from jaxcomm.measure.fabric_program import MARK, SIZES
 from jaxcomm.report.tables import bytes_text, seconds_text
 
@@ -156,14 +156,14 @@ def _run(rail: str, part: str) -> list[dict[str, Any]]:
     with tempfile.TemporaryDirectory() as folder:
         jobs, files = [], [Path(folder, str(process)) for process in range(2)]
         for process, file in enumerate(files):
-            own = commands.variables(
-                process, 2, devices=1, coordinator=coordinator, transport="auto", environment=os.environ
-            )
+            own = commands.variables(process, 2, devices=1, coordinator=coordinator, environment=os.environ)
             with file.open("w") as output:
                 jobs.append(
                     subprocess.Popen(
                         [sys.executable, "-m", "jaxcomm.measure.fabric_program", part],
-                        env=commands.inherited(os.environ) | own | {RAILS: rail, HOST: f"host {process}"},
+                        env=commands.inherited(os.environ)
+                        | own
+                        | {TRANSPORT: "auto", RAILS: rail, HOST: f"host {process}"},
                         stdin=subprocess.DEVNULL,
                         stdout=output,
                         stderr=subprocess.STDOUT,

@@ -100,13 +100,14 @@ def run(args: Namespace) -> int:
     further = _every_collective(args.plan) if args.every_collective else {}
     if args.devices_per_process > 1 and (further or jaxlib_variables.is_on(os.environ)):
         further["PJRT_NPROC"] = _threads(args.devices_per_process)
+    if args.transport is not None:
+        further[environment.TRANSPORT] = args.transport
     own = [
         launch.variables(
             process,
             args.processes,
             devices=args.devices_per_process,
             coordinator=coordinator,
-            transport=args.transport,
             environment=os.environ,
             keeps_going=args.keep_going or args.restart > 0,
             own_service=launch.local_coordinator() if args.restart and process == 0 else None,

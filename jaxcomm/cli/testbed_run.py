@@ -112,7 +112,6 @@ def _environments(layout: Layout) -> list[dict[str, str]]:
             len(own),
             devices=1,
             coordinator=testbed.coordinator(layout),
-            transport=None,
             environment=os.environ,
         )
         | each

@@ -337,7 +337,7 @@ def test_json_needs_a_dry_run(capsys: Capture) -> None:
 
 
 def variables(environment: dict[str, str], devices: int = 4) -> dict[str, str]:
-    return launch.variables(1, 2, devices=devices, coordinator="127.0.0.1:5", transport=None, environment=environment)
+    return launch.variables(1, 2, devices=devices, coordinator="127.0.0.1:5", environment=environment)
 
 
 def test_a_users_variables_are_kept() -> None:

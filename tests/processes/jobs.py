@@ -21,6 +21,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from jaxcomm.distributed.launch import commands as launch
+from jaxcomm.environment import TRANSPORT
 from tests.processes import fork_server
 
 _MARK = "@report "
@@ -73,14 +74,13 @@ def run(
                 processes,
                 devices=devices,
                 coordinator=coordinator,
-                transport=transport,
                 environment=os.environ,
             )
             with file.open("w") as output:
                 started.append(
                     subprocess.Popen(
                         [python, "-m", module, *words],
-                        env=launch.inherited(os.environ) | own | environment,
+                        env=launch.inherited(os.environ) | own | {TRANSPORT: transport} | environment,
                         cwd=fork_server.ROOT,
                         stdin=subprocess.DEVNULL,
                         stdout=output,

@@ -65,6 +65,7 @@ class _Connections(NamedTuple):
       paths: the paths that belong to connections, by process and rail.
       used: the rails of the job.
       kinds: the kind of each rail.
+      transport: the transport of a job without rails of several kinds.
       down: the processes and rails that are not connected now.
     """
 
@@ -73,6 +74,7 @@ class _Connections(NamedTuple):
     paths: dict[tuple[int, str], UdpPath | FabricPath]
     used: list[str]
     kinds: dict[str, str]
+    transport: str
     down: list[tuple[int, str]]
 
 
@@ -123,7 +125,7 @@ def connect_as(
     except Exception as error:
         stages.publish_failure(process, error)
         raise
-    return _start(core, job, processes, generation, ends, files, connections, transport, shares)
+    return _start(core, job, processes, generation, ends, files, connections, shares)
 
 
 def _listen(
@@ -203,7 +205,7 @@ def _connect_hosts(
         paths, without_paths = _agree_on_paths(job, used, kinds, after_failure)
         without |= without_paths
     leads = {other: [name for name in lead if name not in without] for other, lead in leads.items()}
-    return _Connections(leads, sockets, paths, used_rails(job.records, without), kinds, down)
+    return _Connections(leads, sockets, paths, used_rails(job.records, without), kinds, transport, down)
 
 
 def _agree_on_paths(
@@ -235,7 +237,6 @@ def _start(
     ends: _Ends,
     files: Mapping[int, int],
     connections: _Connections,
-    transport: str,
     planned: Sequence[SharesFrom],
 ) -> Membership:
     """Gives the core all connections and starts the core. `planned` are the planned shares of the job's rails."""
@@ -244,7 +245,7 @@ def _start(
         core.add_shm(other, file, job.peers[other].number)
     round_trips = round_trips_over(leads, connections.sockets, connections.kinds)
     shares = rails_shares(own, job.peers, leads, round_trips, planned)
-    kinds = tuple(connections.kinds[name] for name in used) or (transport,)
+    kinds = tuple(connections.kinds[name] for name in used) or (connections.transport,)
     core.open_rails([*zip(kinds, used or [rail_ends.DEFAULT], strict=True)])
     _say_lacking(job, leads)
     _add_rails(core, connections, shares)

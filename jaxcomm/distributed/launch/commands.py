@@ -16,7 +16,7 @@ import sys
 from collections.abc import Mapping, Sequence
 from types import MappingProxyType
 
-from jaxcomm.environment import LAUNCHER, TRANSPORT
+from jaxcomm.environment import LAUNCHER
 from jaxcomm.errors import JaxcommError
 
 _COUNT = "--xla_force_host_platform_device_count"
@@ -66,7 +66,6 @@ def variables(
     *,
     devices: int,
     coordinator: str,
-    transport: str | None,
     environment: Mapping[str, str],
     keeps_going: bool = False,
     own_service: str | None = None,
@@ -79,7 +78,6 @@ def variables(
       processes: number of processes in the job.
       devices: the number of CPU devices of each process, or of its GPUs if JAX_PLATFORMS names GPUs.
       coordinator: the coordinator's "host:port".
-      transport: the value of JAXCOMM_TRANSPORT, or None to leave this variable as it is.
       environment: the current variables.
       keeps_going: whether the other processes may go on when a process ends.
       own_service: the "host:port" at which process 0's own coordination service listens; None: `coordinator`. If given,
@@ -104,7 +102,6 @@ def variables(
         "PJRT_NPROC": str(threads),
         "PYTHONUNBUFFERED": "1",
         LAUNCHER: str(os.getpid()),
-        **({} if transport is None else {TRANSPORT: transport}),
         **({"JAX_ENABLE_RECOVERABILITY": "1"} if keeps_going else {}),
         **further,
     }
