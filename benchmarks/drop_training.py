@@ -3,13 +3,13 @@
     python benchmarks/drop_training.py benchmarks/lossy_training.toml
     python benchmarks/drop_training.py jaxcomm/testbed/examples/switch.toml
 
-The testbed's hosts train the recipe's language model by Adam. Each seed trains in three ways: with the exact mean of
+The testbed's hosts train the recipe's language model by Adam. Each seed trains in four ways: with the exact mean of
 gradients over TCP, with the same over UDP, and over UDP with a mean of which a share may stay lost
-(`Drop(policy="network")`). All ranks of a job use one transport. Therefore jobs over UDP and TCP alternate, --turns
-times each, and divide the seeds among them (`benchmarks/drop_training_job.py`). Within a job over UDP the two ways
-alternate. Times are those of the steps on process 0 until the loss on held-out text is at most --target, without the
-measurements. Prints the seconds by seed, their ratio to exact sums over UDP with its 95 % interval, and the lost share
-of the bytes for process 0's sums.
+(`Drop(policy="network")`) or may come a step later (`Drop(policy="deadline")`). All ranks of a job use one transport.
+Therefore jobs over UDP and TCP alternate, --turns times each, and divide the seeds among them
+(`benchmarks/drop_training_job.py`). Within a job over UDP the ways alternate. Times are those of the steps on process 0
+until the loss on held-out text is at most --target, without the measurements. Prints the seconds by seed, their ratio
+to exact sums over UDP with its 95 % interval, and the lost share of the bytes for process 0's sums.
 """
 
 from __future__ import annotations
@@ -47,6 +47,7 @@ class Way(NamedTuple):
 WAYS: Final = {
     "exact over UDP": Way("udp", "exact"),
     "drops over UDP": Way("udp", "drops"),
+    "drops in time over UDP": Way("udp", "drops in time"),
     "exact over TCP": Way("tcp", "exact"),
 }
 

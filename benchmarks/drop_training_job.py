@@ -31,7 +31,7 @@ DEADLINE_S = 300  # while processes compile on few processors, the first one wai
 def main() -> None:
     """Trains and prints."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--ways", nargs="+", choices=("exact", "drops"), required=True)
+    parser.add_argument("--ways", nargs="+", choices=("exact", "drops", "drops in time"), required=True)
     parser.add_argument("--seeds", nargs="+", type=int, required=True)
     parser.add_argument("--bound", type=float, required=True)
     parser.add_argument("--target", type=float, required=True)
@@ -43,6 +43,9 @@ def main() -> None:
     ways = {
         "exact": synchronisation.by_name("jaxcomm", jax.device_count()),
         "drops": synchronisation.by_name("mlt", jax.device_count(), drop=drop),
+        "drops in time": synchronisation.by_name(
+            "mlt", jax.device_count(), drop=dataclasses.replace(drop, policy="deadline")
+        ),
     }
     task = dataclasses.replace(language.python_help(devices.AXIS), optimizer=optax.adam(RATE))
     trainings = {way: Training(task, ways[way], devices.mesh()) for way in args.ways}

@@ -161,7 +161,7 @@ Status DeviceCommunicator::Run(const DeviceGroup::SiteKey& key, const std::byte*
     return Status();
   }
   const std::shared_ptr<Transfer> call = Begin(key, {group_->id(), calls_++, /*site=*/failures_, /*iteration=*/0},
-                                               rank_, {{operand}, {result}, nullptr, true});
+                                               rank_, {{operand}, {result}, nullptr, nullptr, true});
   Status status = call->Wait(executor_);
   Count(status);
   return status;
@@ -255,7 +255,7 @@ Status DeviceCommunicator::Exchange(const std::byte* sent, uint32_t to, std::byt
 std::shared_ptr<Transfer> DeviceCommunicator::Move(const std::byte* sent, std::byte* received, int64_t size,
                                                    uint32_t from, uint32_t to, const std::string& name) {
   const CallId id{group_->PairId(from, to), transfers_[{from, to}]++, 0, failures_};
-  Buffers buffers{{sent != nullptr ? sent : received}, {received}, nullptr, true};
+  Buffers buffers{{sent != nullptr ? sent : received}, {received}, nullptr, nullptr, true};
   if (sent != nullptr) buffers.results[0] = const_cast<std::byte*>(sent);
   open_.push_back(Begin(
       {name, "broadcast/flat/2", "none", "", Kind::kAllReduce, Reduction::kSum, DType::kU8, size, true, {{from, to}}},

@@ -48,9 +48,9 @@ Result<Incoming> Inbox::BeginLossy(uint32_t process, const MessageId& id, int64_
   const Posted* const posted = posted_.Find(id);
   if (posted == nullptr) return arrival;
   if (Status status = Check(*posted, process, id, bytes); !status.ok()) return status;
-  if (!posted->loss || posted->loss->may_lose != may_lose) {
+  if (!posted->loss || posted->loss->limit.bytes != may_lose) {
     return InvalidArgument(NameOf(id) + " that may lose " + std::to_string(may_lose) + " bytes where " +
-                           std::to_string(posted->loss ? posted->loss->may_lose : 0) + " are expected");
+                           std::to_string(posted->loss ? posted->loss->limit.bytes : 0) + " are expected");
   }
   arrival.spans = posted->spans;
   arrival.posted = posted_.Take(id);

@@ -1,23 +1,39 @@
 // Messages that may lose a part in the network.
 //
-//   PostLossy(transport, process, id, spans, may_lose, done);      // over any transport
-//   SendLossy(transport, receiver, spans, important, may_lose, done);
+//   PostLossy(transport, process, id, spans, limit, done);      // over any transport
+//   SendLossy(transport, receiver, spans, important, limit, done);
 //
-// Up to `may_lose` bytes of such a message may be lost without a retransmission. Lost bytes of spans that the sender
-// marks important are always retransmitted. Both sides pass the same `may_lose`. The sender sends after the receiver
-// has announced its Post. Transports that lose nothing deliver the whole message.
+// Spans that the sender marks important always arrive. Both sides pass the same limit, but each its own bound. The
+// sender sends after the receiver has announced its Post. Transports that lose nothing deliver the whole message.
 #pragma once
 
+#include <chrono>
 #include <cstddef>
 #include <cstdint>
 #include <functional>
 #include <memory>
+#include <optional>
 #include <utility>
 #include <vector>
 
 #include "cc/transport/transport.h"
 
 namespace jaxcomm {
+
+// How much of a message may be lost, besides the important spans.
+//
+// Without a bound, only the network's losses count: lost packets are not retransmitted while they fit into `bytes`.
+// With a bound, lost packets are retransmitted. From the time `bound` of the receiver on, the message ends as soon as
+// the spans that have not arrived whole fit into `bytes`. These spans are lost whole, and the sender stops sending
+// them.
+struct LossLimit {
+  using TimePoint = std::chrono::steady_clock::time_point;
+
+  LossLimit(int64_t bytes, std::optional<TimePoint> bound = std::nullopt) : bytes(bytes), bound(bound) {}
+
+  int64_t bytes;
+  std::optional<TimePoint> bound;  // the sender's bound only says that there is one
+};
 
 // Bytes [begin, end) of a message.
 struct ByteRange {
@@ -35,16 +51,16 @@ class LossyTransport {
 
   virtual ~LossyTransport() = default;
 
-  virtual void PostLossy(uint32_t process, const MessageId& id, std::vector<Span> spans, int64_t may_lose,
+  virtual void PostLossy(uint32_t process, const MessageId& id, std::vector<Span> spans, const LossLimit& limit,
                          ReceivedLossy done) = 0;
   virtual void SendLossy(const Receiver& to, std::vector<ConstSpan> spans, const std::vector<bool>& important,
-                         int64_t may_lose, Sent done) = 0;
+                         const LossLimit& limit, Sent done) = 0;
 };
 
 inline void PostLossy(Transport& transport, uint32_t process, const MessageId& id, std::vector<Span> spans,
-                      int64_t may_lose, ReceivedLossy done) {
+                      const LossLimit& limit, ReceivedLossy done) {
   if (LossyTransport* const lossy = transport.lossy()) {
-    return lossy->PostLossy(process, id, std::move(spans), may_lose, std::move(done));
+    return lossy->PostLossy(process, id, std::move(spans), limit, std::move(done));
   }
   transport.Post(process, id, std::move(spans), /*accepts_view=*/true,
                  [done = std::move(done)](const Status& status, std::shared_ptr<const std::byte> view) {
@@ -53,9 +69,9 @@ inline void PostLossy(Transport& transport, uint32_t process, const MessageId& i
 }
 
 inline void SendLossy(Transport& transport, const Receiver& to, std::vector<ConstSpan> spans,
-                      const std::vector<bool>& important, int64_t may_lose, Sent done) {
+                      const std::vector<bool>& important, const LossLimit& limit, Sent done) {
   if (LossyTransport* const lossy = transport.lossy()) {
-    return lossy->SendLossy(to, std::move(spans), important, may_lose, std::move(done));
+    return lossy->SendLossy(to, std::move(spans), important, limit, std::move(done));
   }
   transport.Send({to}, std::move(spans), std::move(done));
 }

@@ -24,7 +24,7 @@ namespace jaxcomm {
 struct Posted {
   // How much a lossy message may lose, and the bytes that it has lost.
   struct Loss {
-    int64_t may_lose;  // bytes
+    LossLimit limit;
     std::vector<ByteRange> lost;
   };
 

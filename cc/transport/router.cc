@@ -32,14 +32,14 @@ bool Router::SendCopy(const std::vector<Receiver>& to, std::vector<ConstSpan> sp
   return transports_[routes_[to[0].process]]->SendCopy(to, std::move(spans), std::move(done));
 }
 
-void Router::PostLossy(uint32_t process, const MessageId& id, std::vector<Span> spans, int64_t may_lose,
+void Router::PostLossy(uint32_t process, const MessageId& id, std::vector<Span> spans, const LossLimit& limit,
                        ReceivedLossy done) {
-  jaxcomm::PostLossy(*transports_[routes_[process]], process, id, std::move(spans), may_lose, std::move(done));
+  jaxcomm::PostLossy(*transports_[routes_[process]], process, id, std::move(spans), limit, std::move(done));
 }
 
 void Router::SendLossy(const Receiver& to, std::vector<ConstSpan> spans, const std::vector<bool>& important,
-                       int64_t may_lose, Sent done) {
-  jaxcomm::SendLossy(*transports_[routes_[to.process]], to, std::move(spans), important, may_lose, std::move(done));
+                       const LossLimit& limit, Sent done) {
+  jaxcomm::SendLossy(*transports_[routes_[to.process]], to, std::move(spans), important, limit, std::move(done));
 }
 
 void Router::Flush() {

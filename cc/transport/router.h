@@ -30,10 +30,10 @@ class Router : public Transport, public LossyTransport {
   // Copies only if all receivers are reached over the same transport.
   bool SendCopy(const std::vector<Receiver>& to, std::vector<ConstSpan> spans, Sent done) override;
   LossyTransport* lossy() override { return this; }
-  void PostLossy(uint32_t process, const MessageId& id, std::vector<Span> spans, int64_t may_lose,
+  void PostLossy(uint32_t process, const MessageId& id, std::vector<Span> spans, const LossLimit& limit,
                  ReceivedLossy done) override;
-  void SendLossy(const Receiver& to, std::vector<ConstSpan> spans, const std::vector<bool>& important, int64_t may_lose,
-                 Sent done) override;
+  void SendLossy(const Receiver& to, std::vector<ConstSpan> spans, const std::vector<bool>& important,
+                 const LossLimit& limit, Sent done) override;
   void Flush() override;
   bool MayKeep(uint32_t process) override { return transports_[routes_[process]]->MayKeep(process); }
   void Cancel(const CallId& call) override;

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
+import jax.numpy as jnp
 from jax.extend.core import Primitive
 from jax.interpreters import mlir
 
@@ -38,11 +39,26 @@ def lower_to_lax(
 
 def as_lax(lax: Primitive, context: mlir.LoweringRuleContext, *operands: Any, **params: Any) -> Sequence[Any]:
     """Lowers to lax's primitive, without the parameters that only our primitive has."""
+    if params.get("drop") is not None:
+        sums = as_lax(lax, without_first(context), *operands[1:], **{**params, "drop": None})
+        return without_losses(context, operands, sums)
     its = {name: value for name, value in params.items() if name not in OUR_PARAMS}
     results: Sequence[Any] = mlir.lower_fun(lambda *xs: [lax.bind(x, **its) for x in xs], multiple_results=True)(
         context, *operands
     )
     return results
+
+
+def without_first(context: mlir.LoweringRuleContext) -> mlir.LoweringRuleContext:
+    """The context of a sum with a drop, without the first operand, which marks segments that must arrive."""
+    rest: mlir.LoweringRuleContext = context.replace(avals_in=context.avals_in[1:], avals_out=context.avals_out[1:])
+    return rest
+
+
+def without_losses(context: mlir.LoweringRuleContext, operands: Sequence[Any], sums: Sequence[Any]) -> Sequence[Any]:
+    """The results of a sum with a drop if nothing was lost: the first result marks no segment as lost."""
+    first = context.replace(avals_in=context.avals_in[:1], avals_out=context.avals_out[:1])
+    return [*mlir.lower_fun(jnp.zeros_like, multiple_results=False)(first, operands[0]), *sums]
 
 
 def say_that_lax_runs(context: mlir.LoweringRuleContext) -> None:

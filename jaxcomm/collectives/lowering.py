@@ -19,7 +19,7 @@ from jaxcomm import ffi, jax_compat
 from jaxcomm.collectives import active_plan, choice
 from jaxcomm.collectives.call_site import with_site
 from jaxcomm.collectives.custom_call import attributes, is_in_place
-from jaxcomm.collectives.lax_lowering import as_lax, has_devices, lower_to_lax
+from jaxcomm.collectives.lax_lowering import as_lax, has_devices, lower_to_lax, without_first, without_losses
 from jaxcomm.collectives.partition import partitioned_call
 from jaxcomm.collectives.permutes import lowering as permutes
 from jaxcomm.collectives.platforms import rules_of
@@ -67,11 +67,11 @@ def lower_to_core(
     collective = COLLECTIVES[lax.name]
     name, axes, positions = ranks_of(lax, context, bucket, params)
     if max(map(len, positions)) == 1:
-        return operands
-    exact = context if drop is None else _without_first(context)
+        return operands if drop is None else without_losses(context, operands, operands[1:])
+    exact = context if drop is None else without_first(context)
     run_by_xla = _by_xla(lax, exact, operands[drop is not None :], plan, bucket, params, where)
     if run_by_xla is not None:
-        return run_by_xla if drop is None else [operands[0], *run_by_xla]
+        return run_by_xla if drop is None else without_losses(context, operands, run_by_xla)
     active_plan.start()
     scope: Any = context.module_context.axis_context
     groups = cpus_at(scope.mesh, positions)
@@ -83,13 +83,7 @@ def lower_to_core(
     if request.site and not _is_partitioned(scope.mesh, scope.manual_axes):
         return call_core(context, operands, dataclasses.replace(request, drop=drop))
     # Within a process, and in a step that XLA still partitions, no part is dropped.
-    return [operands[0], *call_core(exact, operands[1:], request)]
-
-
-def _without_first(context: mlir.LoweringRuleContext) -> mlir.LoweringRuleContext:
-    """The context without the first operand, which marks segments that the network must not lose."""
-    rest: mlir.LoweringRuleContext = context.replace(avals_in=context.avals_in[1:], avals_out=context.avals_out[1:])
-    return rest
+    return without_losses(context, operands, call_core(exact, operands[1:], request))
 
 
 def call_core(context: mlir.LoweringRuleContext, operands: Sequence[Any], request: Request) -> Sequence[Any]:
@@ -127,7 +121,10 @@ def _lower_on_gpus(
     where: str,
     **params: Any,
 ) -> Sequence[Any]:
-    del drop  # sums over GPUs have no packet loss, so no part is dropped
+    if drop is not None:  # sums over GPUs have no packet loss, so no part is dropped
+        exact = without_first(context)
+        its = {"plan": plan, "bucket": bucket, "drop": None, "where": where, **params}
+        return without_losses(context, operands, _lower_on_gpus(lax, exact, *operands[1:], **its))
     if (found := _by_xla(lax, context, operands, plan, bucket, params, where)) is not None:
         return found
     return rules_of("cuda").lower(lax, context, *operands, plan=plan, bucket=bucket, where=where, **params)

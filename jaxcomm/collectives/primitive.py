@@ -179,7 +179,8 @@ def _primitive(lax: Primitive) -> Primitive:
     ) -> Any:
         if drop is not None:
             raise NotImplementedError(
-                'jaxcomm: a drop of the policy "network" cannot run under jax.vmap.\n  Cure: use another policy there.'
+                'jaxcomm: a drop of the policy "network" or "deadline" cannot run under jax.vmap.\n'
+                "  Cure: use another policy there."
             )
         plain: Any = batching.primitive_batchers  # untyped in JAX
         rule = batching.fancy_primitive_batchers.get(lax) or partial(_batch_each, plain[lax])

@@ -29,15 +29,24 @@ Groups = tuple[tuple[Device, ...], ...]
 
 
 class AllowedDrop(NamedTuple):
-    """The parts of a sum that the network may lose. The sum's first operand marks the segments that must arrive.
+    """The parts of a sum that may be lost on the way to the rank that adds them.
+
+    The sum's first operand marks the segments that must arrive. The first result marks the segments of this rank that
+    are reported as lost.
 
     Attributes:
       shares: for each of the other operands, the share that may be lost.
       segment_bytes: bytes of each segment of an operand.
+      bound_s: seconds after the arrival of the rank that adds, before which nothing may be lost; 0: the bound follows
+        the median of earlier calls; None: whatever the network loses may be lost.
+      makes_up: whether a lost segment counts as the mean of the other ranks' segments. If not, it counts as zeros and
+        is reported.
     """
 
     shares: tuple[float, ...]
     segment_bytes: int
+    bound_s: float | None = None
+    makes_up: bool = True
 
 
 class Site(NamedTuple):

@@ -32,7 +32,7 @@ class SiteRecord(NamedTuple):
         one number per rank: the number of the rank's group.
       groups: the groups of ranks.
       rule: the fields of a `Rule` of `jaxcomm/collectives/choice.py`: rank, seconds, tries and lost_rails.
-      drop: for a sum that may lose packets, the share of each leaf that may be lost, and the bytes of a segment; None
+      drop: for a sum that may lose packets, the fields of an `AllowedDrop` of `jaxcomm/collectives/request.py`; None
         for other calls.
       between: for a call between processes, the fields that identify the call in all these processes: module, lowering,
         number and the user's line; None for other calls.
@@ -46,7 +46,7 @@ class SiteRecord(NamedTuple):
     groups_by_operand: bool
     groups: Sequence[SiteGroup]
     rule: tuple[int, float, bool, Sequence[tuple[int, str]]] | None = None
-    drop: tuple[Sequence[float], int] | None = None
+    drop: tuple[Sequence[float], int, float | None, bool] | None = None
     between: tuple[int, int, int, str] | None = None
 
     def encode(self) -> str:
@@ -62,8 +62,9 @@ class SiteRecord(NamedTuple):
             fields += [text for at, rail in lost_rails for text in (_number(at), _text(rail))]
         fields.append(_number(self.drop is not None))
         if self.drop is not None:
-            shares, segment_bytes = self.drop
+            shares, segment_bytes, bound_s, makes_up = self.drop
             fields += [_number(len(shares)), *map(_real, shares), _number(segment_bytes)]
+            fields += [_number(bound_s is not None), *([] if bound_s is None else [_real(bound_s)]), _number(makes_up)]
         fields.append(_number(self.between is not None))
         if self.between is not None:
             *numbers, line = self.between

@@ -28,7 +28,7 @@ class BoundedDropState(NamedTuple):
 
 
 def bounded_drop(
-    axis_name: AxisName, drop: Drop | None = None, *, plan: PlanLike = None, error_feedback: bool = False
+    axis_name: AxisName, drop: Drop | None = None, *, plan: PlanLike = None, error_feedback: bool | None = None
 ) -> optax.GradientTransformation:
     """Averages gradients over the ranks of `axis_name`, but leaves out at most the parts that `drop` allows.
 
@@ -40,7 +40,7 @@ def bounded_drop(
       plan: as for `jaxcomm.psum`.
       error_feedback: whether a rank adds the part that it left out of a step to its gradient in the next step. The
         part is kept in the parameters' types. The state then differs between ranks, so `left_out` is sharded over
-        `axis_name`.
+        `axis_name`. None: with the policy "deadline" only.
 
     Raises:
       ValueError: error feedback with the policy "network". This policy averages over the ranks whose packets arrived,
@@ -57,17 +57,19 @@ def bounded_drop(
     transformations = load_extra("optax", "jaxcomm.train.bounded_drop")
     allowed = Drop() if drop is None else drop
     check_drop("train.bounded_drop", allowed)
-    if error_feedback and allowed.policy != "agreed":
+    feeds_back = allowed.policy == "deadline" if error_feedback is None else error_feedback
+    if feeds_back and allowed.policy == "network":
         raise ValueError(
-            'bounded_drop: error_feedback is for the policy "agreed"; "network" averages over the ranks whose packets '
-            "arrived, so nothing is missing that could be fed back.\n  Cure: leave out one of the two."
+            'bounded_drop: error_feedback is for the policies "agreed" and "deadline"; "network" averages over the '
+            "ranks whose packets arrived, so nothing is missing that could be fed back.\n"
+            "  Cure: leave out one of the two."
         )
 
     def init(params: optax.Params) -> BoundedDropState:
         def nothing(leaf: jax.Array) -> jax.Array:
             return axes.varying(jnp.zeros_like(leaf), axes.names(axis_name))
 
-        return BoundedDropState(jax.tree.map(nothing, params) if error_feedback else None)
+        return BoundedDropState(jax.tree.map(nothing, params) if feeds_back else None)
 
     def update(
         updates: optax.Updates, state: BoundedDropState, params: optax.Params | None = None
@@ -75,11 +77,12 @@ def bounded_drop(
         del params
         axes.check("train.bounded_drop", axis_name)
         ranks = lax.axis_size(axes.names(axis_name))
-        if error_feedback:
+        if feeds_back:
             updates = jax.tree.map(lambda leaf, more: leaf + more.astype(leaf.dtype), updates, state.left_out)
-        sums, left_out = bounded_sum(updates, allowed, partial(psum, axis_name=axis_name, plan=plan), axis_name)
+        total = partial(psum, axis_name=axis_name, plan=plan)
+        sums, left_out = bounded_sum(updates, allowed, total, axis_name, feeds_back=feeds_back)
         means = jax.tree.map(lambda leaf: leaf / ranks, sums)
-        if not error_feedback:
+        if not feeds_back:
             return means, BoundedDropState(None)
         fed_back = jax.tree.map(lambda leaf, before: leaf.astype(before.dtype), left_out, state.left_out)
         return means, BoundedDropState(fed_back)

@@ -110,8 +110,8 @@ class Cases:
         def lossy(ops: Any, x: Any) -> Any:
             if ops is lax:
                 return lax.psum(x, "d"), lax.psum(x, "d", axis_index_groups=pairs)
-            drop = Drop(0.3, "network", segment_bytes=1024)
-            return ops.psum(x, "d", drop=drop), ops.psum(x, "d", drop=drop, axis_index_groups=pairs)
+            network, late = (Drop(0.3, policy, segment_bytes=1024) for policy in ("network", "deadline"))
+            return ops.psum(x, "d", drop=network), ops.psum(x, "d", drop=late, axis_index_groups=pairs)
 
         pairs = [[i, i + 1] for i in range(0, n, 2)]
         gradients = {dtype: self.array((60_001,), dtype) for dtype in ("float32", "bfloat16", "float64", "int32")}

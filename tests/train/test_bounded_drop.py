@@ -71,17 +71,32 @@ def test_a_batch_on_each_rank_is_cut_row_by_row(mesh):
         np.testing.assert_array_equal(both[:, i], run(mesh, cut, rows[:, i]))
 
 
+@pytest.mark.parametrize("policy", ["network", "deadline"])
 @pytest.mark.parametrize("check_vma", [True, False])
-def test_within_a_process_no_network_loses_anything(mesh, check_vma):
+def test_within_a_process_no_network_loses_anything(mesh, check_vma, policy):
     tree = {"w": gradients(3), "b": np.ones((RANKS, 5), np.float16), "n": np.ones((RANKS, 900), np.int32)}
-    drop = Drop(0.9, "network", segment_bytes=1024)
+    drop = Drop(0.9, policy, segment_bytes=1024)
     sums = run(mesh, lambda x: jaxcomm.psum(x, "data", drop=drop), tree, check_vma=check_vma)
     jax.tree.map(np.testing.assert_array_equal, sums, run(mesh, lambda x: jaxcomm.psum(x, "data"), tree))
 
 
-def test_what_a_network_loses_has_no_batches(mesh):
-    cut = lambda x: jaxcomm.psum(x, "data", drop=Drop(0.9, "network", segment_bytes=1024))  # noqa: E731
-    with pytest.raises(NotImplementedError, match=r'"network" cannot run under jax\.vmap\.\n  Cure: use another'):
+def test_within_a_process_nothing_is_late_and_fed_back(mesh):
+    transformation = bounded_drop("data", Drop(0.9, "deadline", segment_bytes=1024))
+
+    def update(x):
+        mean, state = transformation.update(x, transformation.init(x))
+        return mean, state.left_out
+
+    g = gradients(3)
+    mean, left_out = run(mesh, update, g)
+    np.testing.assert_array_equal(mean, run(mesh, lambda x: jaxcomm.pmean(x, "data"), g))
+    assert not np.asarray(left_out).any()
+
+
+@pytest.mark.parametrize("policy", ["network", "deadline"])
+def test_what_a_network_loses_has_no_batches(mesh, policy):
+    cut = lambda x: jaxcomm.psum(x, "data", drop=Drop(0.9, policy, segment_bytes=1024))  # noqa: E731
+    with pytest.raises(NotImplementedError, match=r'"deadline" cannot run under jax\.vmap\.\n  Cure: use another'):
         run(mesh, jax.vmap(cut), np.stack([gradients(8), gradients(9)], axis=1))
 
 
@@ -185,7 +200,7 @@ def test_what_is_alike_on_all_ranks_is_summed_too(mesh):
     np.testing.assert_allclose(mean[mean != 0], g[mean != 0], rtol=1e-6)
 
 
-@pytest.mark.parametrize("policy", ["agreed", "network"])
+@pytest.mark.parametrize("policy", ["agreed", "network", "deadline"])
 def test_it_is_not_differentiated(mesh, policy):
     def through(x):
         return jax.grad(lambda x: jaxcomm.psum(x, "data", drop=Drop(0.9, policy, segment_bytes=1024)).sum())(x)
@@ -208,7 +223,7 @@ def train_once(transformation, x):
 
 
 def test_error_feedback_of_what_a_network_loses_is_refused():
-    with pytest.raises(ValueError, match='error_feedback is for the policy "agreed"; "network" averages'):
+    with pytest.raises(ValueError, match='error_feedback is for the policies "agreed" and "deadline"; "network"'):
         bounded_drop("data", Drop(policy="network"), error_feedback=True)
 
 
@@ -250,7 +265,11 @@ def test_donated_gradients_are_not_needed_any_more(mesh):
         ({"bounds": {"a": -0.1}}, r"bounds\['a'\] is -0.1"),
         ({"bound": "10%"}, "bound is '10%'; it is the share of a tensor"),
         ({"bounds": [0.1]}, r"bounds is \[0.1\]; it maps tensors' names to shares"),
-        ({"policy": "local"}, 'policy is "local"; it is "agreed" or "network"'),
+        ({"policy": "local"}, 'policy is "local"; it is "agreed", "network" or "deadline"'),
+        ({"policy": "deadline", "segment_bytes": 512}, '512; with the policy "deadline" it must be 1024 or more'),
+        ({"policy": "deadline", "seconds": 0}, 'seconds is 0; it is "auto" or a number above 0'),
+        ({"policy": "deadline", "seconds": "soon"}, "seconds is 'soon'; it is \"auto\" or a number above 0"),
+        ({"seconds": 0.1}, 'seconds is 0.1 with the policy "agreed"; only "deadline" has a bound in time'),
         ({"policy": "network", "segment_bytes": 1016}, '1016; with the policy "network" it must be 1024 or more'),
         ({"segment_bytes": 12}, "segment_bytes is 12; it must be a positive multiple of 8"),
         ({"segment_bytes": 4096.0}, "segment_bytes is 4096.0; it must be a positive multiple of 8"),

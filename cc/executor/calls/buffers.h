@@ -15,6 +15,9 @@ struct Buffers {
   // int32[ranks], the group number of every rank. In calls that may lose packets: one byte per segment of each leaf,
   // nonzero if the segment must arrive.
   const std::byte* leading = nullptr;
+  // The result that belongs to `leading`, in the same memory or in memory of its own. In calls that report lost
+  // segments: one byte per segment of each leaf, set to whether the rank's own segment is missing in the sum.
+  std::byte* leading_result = nullptr;
   // Whether `done` only wakes a thread. If so, any thread may run `done`.
   bool done_is_quick = false;
 };

@@ -7,6 +7,7 @@ Status TakeFirst(const Leaf& expected, const std::string& message, std::vector<L
     return InvalidArgument(message);
   }
   buffers.leading = buffers.operands[0];
+  buffers.leading_result = buffers.results[0];
   leaves.erase(leaves.begin());
   buffers.operands.erase(buffers.operands.begin());
   buffers.results.erase(buffers.results.begin());

@@ -44,7 +44,9 @@ MessageCall::MessageCall(std::shared_ptr<const MessageSite> site, const CallId& 
     locals_[local].unfreed.assign(tasks.size(), 1);
     for (const MessageTask& task : tasks) {
       locals_[local].blockers.push_back(task.num_waits);
-      if (task.kind == MessageTask::Kind::kReceive) ++ranks_[RankOf(local, task.peers[0].rank)].receives_left;
+      if (task.kind != MessageTask::Kind::kReceive) continue;
+      ++ranks_[RankOf(local, task.peers[0].rank)].receives_left;
+      if (task.is_lossy) ++locals_[local].lossy_left;
     }
   }
 }
@@ -201,7 +203,11 @@ MessageSteps MessageCall::Received(const MessageStep& step, const Status& status
     }
     if (!failure_.ok()) return steps;
   }
-  if (!lost.empty()) bytes.Lose(it, lost);
+  if (it.is_lossy) {
+    bytes.Lose(it, lost);
+    const Clock::time_point arrived = ranks_[rank(step.local)].at;
+    if (--locals_[step.local].lossy_left == 0) site_->loss_times().Add(Seconds(Clock::now() - arrived));
+  }
   End(step.local, step.task, steps);
   return steps;
 }

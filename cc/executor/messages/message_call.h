@@ -138,6 +138,7 @@ class MessageCall {
     // other task.
     std::vector<uint32_t> unfreed;
     uint32_t tasks_left = 0;
+    uint32_t lossy_left = 0;  // lossy messages that have not arrived
     Clock::time_point ended;
     double own = 0;  // seconds since the rank's previous call ended
   };

@@ -138,7 +138,8 @@ void MessageDriver::Post(const std::shared_ptr<MessageCall>& call, const Message
   const uint32_t from = call->site().ranks()[call->RankOf(step.local, task.peers[0].rank)].process;
   if (task.is_lossy) {
     const MessageMemory& memory = call->memory(step.local);
-    return PostLossy(*transport_.load(), from, call->Id(step, task.peers[0]), memory.Spans(task), memory.MayLose(task),
+    return PostLossy(*transport_.load(), from, call->Id(step, task.peers[0]), memory.Spans(task),
+                     {memory.MayLose(task), call->site().LossBound(Clock::now())},
                      [this, call, step, from](const Status& status, std::shared_ptr<const std::byte> view,
                                               const std::vector<ByteRange>& lost) {
                        const bool may_keep = view && transport_.load()->MayKeep(from);
@@ -170,7 +171,8 @@ void MessageDriver::Send(const std::shared_ptr<MessageCall>& call, const Message
     if (transport_.load()->SendCopy(to, memory.ConstSpans(task), done)) Drive(call, call->Freed(step));
     return;
   }
-  SendLossy(*transport_.load(), to[0], memory.ConstSpans(task), memory.Important(task), memory.MayLose(task), done);
+  SendLossy(*transport_.load(), to[0], memory.ConstSpans(task), memory.Important(task),
+            {memory.MayLose(task), call->site().LossBound(Clock::now())}, done);
 }
 
 // Returns a step with only the first receiver whose process has ended. Returns the whole step if no receiver's process

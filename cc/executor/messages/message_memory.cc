@@ -24,7 +24,32 @@ MessageMemory::MessageMemory(const MessageSite& site, const MessageGraph& graph,
       buffers_(std::move(buffers)),
       scratch_(graph.scratch_bytes() > 0 ? site.scratch().Take(graph.scratch_bytes()) : nullptr),
       views_(graph.slots().size()),
-      lost_(site.collective().loss ? graph.slots().size() : 0) {}
+      lost_(site.collective().loss ? graph.slots().size() : 0),
+      reports_(has_reports() ? graph.slots().size() : 0) {
+  if (has_reports()) ClearReports();
+}
+
+// Clears the reports of the segments that arrive in any case. The results may lie in the memory of the importance mask,
+// which is not read for these segments.
+void MessageMemory::ClearReports() {
+  const std::vector<Leaf>& leaves = site_.layout().leaves();
+  std::vector<bool> reported(static_cast<size_t>(site_.leaves().FirstSegment(leaves.size() - 1) +
+                                                 site_.collective().loss->SegmentsOf(leaves.back())));
+  for (const MessageTask& task : graph_.tasks()) {
+    if (task.memory.where != Memory::Where::kReport || task.kind != MessageTask::Kind::kReceive) continue;
+    const WholeSegments whole = Whole(task);
+    const auto first = reported.begin() + site_.leaves().FirstSegment(whole.leaf) + whole.first;
+    std::fill(first, first + whole.count, true);
+  }
+  for (size_t segment = 0; segment < reported.size(); ++segment) {
+    if (!reported[segment]) buffers_.leading_result[segment] = std::byte{0};
+  }
+}
+
+// Returns the whole segments in a lossy message, or in the message to which a report belongs.
+WholeSegments MessageMemory::Whole(const MessageTask& task) const {
+  return FindWholeSegments(site_.layout(), task.begin, task.end, site_.collective().loss->segment_bytes);
+}
 
 // Returns the memory of bytes that a task reads. The bytes are at `offset` in their leaf, and at `at` in their segment.
 const std::byte* MessageMemory::Read(const MessageTask& task, Memory memory, size_t leaf, int64_t offset,
@@ -36,6 +61,7 @@ const std::byte* MessageMemory::Read(const MessageTask& task, Memory memory, siz
     case Memory::Where::kResult:
       return buffers_.results[leaf] + offset + (site_.collective().kind == Kind::kAllGather ? slice : 0);
     case Memory::Where::kScratch:
+    case Memory::Where::kReport:  // no addition reads a report
       break;
   }
   return views_[memory.slot] ? views_[memory.slot].get() + at : scratch_.get() + graph_.slots()[memory.slot] + at;
@@ -73,6 +99,10 @@ void ForEachSpan(const MessageSite& site, const MessageTask& task, Visit visit) 
 }
 
 std::vector<Span> MessageMemory::Spans(const MessageTask& task) const {
+  if (task.memory.where == Memory::Where::kReport) {
+    const WholeSegments whole = Whole(task);
+    return {{buffers_.leading_result + site_.leaves().FirstSegment(whole.leaf) + whole.first, whole.count, 0}};
+  }
   std::vector<Span> spans;
   ForEachSpan(site_, task, [&](size_t leaf, int64_t offset, int64_t at, int64_t bytes) {
     spans.push_back({Store(task, leaf, offset, at), bytes, at});
@@ -81,6 +111,10 @@ std::vector<Span> MessageMemory::Spans(const MessageTask& task) const {
 }
 
 std::vector<ConstSpan> MessageMemory::ConstSpans(const MessageTask& task) const {
+  if (task.memory.where == Memory::Where::kReport) {
+    const std::vector<std::byte>& report = reports_[task.memory.slot];
+    return {{report.data(), static_cast<int64_t>(report.size()), 0}};
+  }
   std::vector<ConstSpan> spans;
   ForEachSpan(site_, task, [&](size_t leaf, int64_t offset, int64_t at, int64_t bytes) {
     spans.push_back({Read(task, task.memory, leaf, offset, at), bytes, at});
@@ -90,9 +124,12 @@ std::vector<ConstSpan> MessageMemory::ConstSpans(const MessageTask& task) const 
 
 std::vector<bool> MessageMemory::Important(const MessageTask& task) const {
   std::vector<bool> important;
+  // A part of a segment must arrive if losses are reported, because two ranks add the segment.
+  const WholeSegments whole = has_reports() ? Whole(task) : WholeSegments{0, 0, INT64_MAX};
   ForEachSpan(site_, task, [&](size_t leaf, int64_t offset, int64_t, int64_t) {
-    const int64_t segment = site_.leaves().FirstSegment(leaf) + offset / site_.collective().loss->segment_bytes;
-    important.push_back(buffers_.leading[segment] != std::byte{0});
+    const int64_t segment = offset / site_.collective().loss->segment_bytes;
+    const bool is_whole = segment >= whole.first && segment - whole.first < whole.count;
+    important.push_back(!is_whole || buffers_.leading[site_.leaves().FirstSegment(leaf) + segment] != std::byte{0});
   });
   return important;
 }
@@ -108,6 +145,14 @@ int64_t MessageMemory::MayLose(const MessageTask& task) const {
 void MessageMemory::Lose(const MessageTask& task, const std::vector<ByteRange>& lost) {
   for (const ByteRange& range : lost) lost_bytes_ += range.end - range.begin;
   lost_[task.memory.slot] = lost;
+  if (!has_reports()) return;
+  const WholeSegments whole = Whole(task);
+  std::vector<std::byte>& report = reports_[task.memory.slot];
+  report.assign(static_cast<size_t>(whole.count), std::byte{0});
+  for (const ByteRange& range : lost) {
+    const int64_t offset = task.begin + range.begin - site_.layout().Start(whole.leaf);
+    report[static_cast<size_t>(offset / site_.collective().loss->segment_bytes - whole.first)] = std::byte{1};
+  }
 }
 
 // Multiplies each sum by the number of its operands divided by the number of operands that arrived. A rank's own bytes
@@ -153,7 +198,7 @@ void MessageMemory::Add(const MessageTask& task) {
     std::byte* const destination = Store(task, leaf, offset, at);
     const ReduceFn reduce = sources.size() == 1 ? CopyFn() : site_.leaves().reduces()[leaf];
     reduce(sources.data(), sources.size(), &destination, 1, Streams(task) ? 0 : 1, static_cast<size_t>(bytes));
-    if (site_.collective().loss) MakeUp(task, leaf, destination, at);
+    if (site_.collective().loss && !has_reports()) MakeUp(task, leaf, destination, at);
   });
   for (const Memory& operand : task.operands) {
     // Resets only slots that have a view, because other tasks may be reading the other slots.

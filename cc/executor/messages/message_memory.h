@@ -5,7 +5,7 @@
 //   memory.Keep(task, view);                       // either keeps the view, from which additions read the bytes,
 //   memory.Copy(task, view);                       // or copies its bytes, as if they were received without a view
 //   memory.Copy(task, memory.Take(task).get());    // copies the bytes of a view that was kept
-//   memory.Lose(task, lost);                       // records the bytes that the network lost
+//   memory.Lose(task, lost);                       // records the bytes that a lossy message lost
 //   memory.Add(task);                              // adds, then releases the views that were added
 //
 // Not thread-safe by itself: the caller starts a task only when the tasks that it waits for have ended.
@@ -19,6 +19,7 @@
 #include "cc/executor/calls/buffers.h"
 #include "cc/executor/sites/message_graph.h"
 #include "cc/executor/sites/message_site.h"
+#include "cc/executor/sites/whole_segments.h"
 #include "cc/transport/lossy_transport.h"
 #include "cc/transport/transport.h"
 
@@ -35,7 +36,8 @@ class MessageMemory {
   // that may be lost from the other spans.
   std::vector<bool> Important(const MessageTask& task) const;
   int64_t MayLose(const MessageTask& task) const;
-  // Records the lost bytes, which the transport has set to zero. Add scales the sums to make up for the lost bytes.
+  // Called when a lossy message has arrived, with the lost bytes, which the transport has set to zero. Add scales the
+  // sums to make up for the lost bytes, unless they are reported.
   void Lose(const MessageTask& task, const std::vector<ByteRange>& lost);
   int64_t lost_bytes() const { return lost_bytes_; }
 
@@ -51,6 +53,9 @@ class MessageMemory {
   bool Streams(const MessageTask& task) const { return site_.leaves().streams() && task.waiting.empty(); }
   const std::byte* Read(const MessageTask& task, Memory memory, size_t leaf, int64_t offset, int64_t at) const;
   void MakeUp(const MessageTask& task, size_t leaf, std::byte* sums, int64_t at) const;
+  bool has_reports() const { return site_.collective().loss && site_.collective().loss->has_reports(); }
+  WholeSegments Whole(const MessageTask& task) const;
+  void ClearReports();
   std::byte* Store(const MessageTask& task, size_t leaf, int64_t offset, int64_t at) const;
 
   const MessageSite& site_;
@@ -59,6 +64,7 @@ class MessageMemory {
   const std::shared_ptr<std::byte> scratch_;
   std::vector<std::shared_ptr<const std::byte>> views_;  // by slot
   std::vector<std::vector<ByteRange>> lost_;             // by slot: the lost bytes of the slot's segment
+  std::vector<std::vector<std::byte>> reports_;          // by slot: the report of the slot's lossy message
   int64_t lost_bytes_ = 0;
 };
 

@@ -8,6 +8,7 @@
 #include <utility>
 
 #include "cc/executor/sites/segment_bytes.h"
+#include "cc/executor/sites/whole_segments.h"
 #include "cc/transport/transport.h"
 
 namespace jaxcomm {
@@ -19,14 +20,14 @@ static_assert(kSegmentBytes <= Transport::kMaxMessage);
 // numbers.
 class MessageGraphBuilder {
  public:
-  MessageGraphBuilder(const Messages& messages, const Layout& layout, Kind kind, bool is_lossy, bool is_between_hosts,
-                      bool is_in_place)
+  MessageGraphBuilder(const Messages& messages, const Layout& layout, Kind kind, const MessageGraph::Options& options)
       : messages_(messages),
         layout_(layout),
         kind_(kind),
-        is_lossy_(is_lossy),
-        is_between_hosts_(is_between_hosts),
-        is_in_place_(is_in_place && kind == Kind::kAllReduce) {}
+        is_lossy_(options.is_lossy),
+        is_between_hosts_(options.is_between_hosts),
+        is_in_place_(options.is_in_place && kind == Kind::kAllReduce),
+        reported_bytes_(options.reported_segment_bytes) {}
 
   Result<MessageGraph> Build() {
     if (kind_ != Kind::kAllReduce && messages_.chunks() != messages_.ranks()) {
@@ -38,6 +39,7 @@ class MessageGraphBuilder {
       for (const ReceiveChunk& receive : round.receives) AddReceive(receive);
       for (const Sum& sum : round.sums) AddSum(sum);
     }
+    if (reported_bytes_ > 0) AddReports();
     const bool whole = kind_ != Kind::kReduceScatter && !is_in_place_;
     for (uint32_t chunk = 0; whole && chunk < messages_.chunks(); ++chunk) StoreResult(chunk);
     if (kind_ == Kind::kReduceScatter) StoreResult(messages_.rank());
@@ -56,6 +58,10 @@ class MessageGraphBuilder {
     uint32_t chunk;
     uint32_t task;
     uint32_t uses = 0;
+  };
+  struct Lossy {
+    uint32_t peer, chunk;
+    uint32_t task = 0;  // the first task, for a receive
   };
 
   int64_t Begin(uint32_t chunk) const {
@@ -190,6 +196,7 @@ class MessageGraphBuilder {
         ForEachTask(at->second, send.chunk, [&](MessageTask& task, uint32_t) { task.is_lossy = is_lossy; });
         Read(at->second, send.chunk);
       }
+      if (is_lossy) lossy_sends_.push_back({send.peer, send.chunk});
       const MessageTask::Peer peer{send.peer, sent_[send.peer]++};
       ForEachTask(at->second, send.chunk, [&](MessageTask& task, uint32_t) { task.peers.push_back(peer); });
     }
@@ -204,6 +211,7 @@ class MessageGraphBuilder {
       each.peers.push_back(peer);
       each.is_lossy = is_lossy;
     });
+    if (is_lossy) lossy_receives_.push_back({receive.peer, receive.chunk, task});
     if (own) {
       Write(task, receive.chunk);
     } else {
@@ -242,6 +250,34 @@ class MessageGraphBuilder {
     graph_.work_ += (End(sum.chunk) - Begin(sum.chunk)) * static_cast<int64_t>(sum.places.size() + 1);
   }
 
+  // Adds the reports after all other messages, so that a received message's first waiting task is the addition.
+  void AddReports() {
+    for (const Lossy& lossy : lossy_receives_) AddReport(MessageTask::Kind::kSend, lossy, sent_[lossy.peer]++);
+    for (const Lossy& lossy : lossy_sends_) AddReport(MessageTask::Kind::kReceive, lossy, received_[lossy.peer]++);
+  }
+
+  void AddReport(MessageTask::Kind kind, const Lossy& lossy, uint32_t index) {
+    const std::vector<int64_t>& bounds = Bounds(lossy.chunk);
+    for (uint32_t segment = 0; segment + 1 < bounds.size(); ++segment) {
+      if (FindWholeSegments(layout_, bounds[segment], bounds[segment + 1], reported_bytes_).count == 0) continue;
+      MessageTask task{};
+      task.kind = kind;
+      task.chunk = lossy.chunk;
+      task.segment = segment;
+      task.begin = bounds[segment];
+      task.end = bounds[segment + 1];
+      task.memory = {Memory::Where::kReport};
+      task.peers = {{lossy.peer, index}};
+      if (kind == MessageTask::Kind::kSend) {
+        MessageTask& received = graph_.tasks_[lossy.task + segment];
+        task.memory.slot = received.memory.slot;
+        task.num_waits = 1;
+        received.waiting.push_back(static_cast<uint32_t>(graph_.tasks_.size()));
+      }
+      graph_.tasks_.push_back(std::move(task));
+    }
+  }
+
   // Copies the rank's own bytes of a chunk to the rank's result, unless a task has already stored them in the result.
   void StoreResult(uint32_t chunk) {
     if (!Has(chunk)) return Fail("chunk " + std::to_string(chunk) + " is never received");
@@ -256,6 +292,7 @@ class MessageGraphBuilder {
   const Layout& layout_;
   const Kind kind_;
   const bool is_lossy_, is_between_hosts_, is_in_place_;
+  const int64_t reported_bytes_;
   MessageGraph graph_;
   Status status_;
   std::map<uint32_t, std::vector<int64_t>> bounds_;  // by chunk
@@ -263,11 +300,12 @@ class MessageGraphBuilder {
   std::map<uint32_t, std::vector<Memory>> homes_;    // by chunk, then segment
   std::map<uint32_t, Received> slots_;               // by place
   std::map<uint32_t, uint32_t> sent_, received_;     // by peer: the number of messages so far
+  std::vector<Lossy> lossy_sends_, lossy_receives_;
 };
 
-Result<MessageGraph> MessageGraph::Make(const Messages& messages, const Layout& layout, Kind kind, bool is_lossy,
-                                        bool is_between_hosts, bool is_in_place) {
-  return MessageGraphBuilder(messages, layout, kind, is_lossy, is_between_hosts, is_in_place).Build();
+Result<MessageGraph> MessageGraph::Make(const Messages& messages, const Layout& layout, Kind kind,
+                                        const Options& options) {
+  return MessageGraphBuilder(messages, layout, kind, options).Build();
 }
 
 }  // namespace jaxcomm

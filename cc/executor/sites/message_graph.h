@@ -1,6 +1,6 @@
 // The sends, receives and additions of one rank of a call, as a graph of tasks. Each task handles a segment of a chunk.
 //
-//   Result<MessageGraph> graph = MessageGraph::Make(messages, layout, Kind::kAllReduce, /*is_lossy=*/false);
+//   Result<MessageGraph> graph = MessageGraph::Make(messages, layout, Kind::kAllReduce, {});
 //   for (const MessageTask& task : graph.value().tasks()) ...
 //
 // A task may start when the tasks that it waits for are done. The rounds of the schedule only define these
@@ -10,7 +10,8 @@
 //
 // In a lossy all-reduce, a message may lose bytes only if a rank sends its own bytes to the rank that adds them. Each
 // chunk is added by one rank for all ranks, so all ranks get the same result. Messages of a lossy all-reduce never span
-// two leaves.
+// two leaves. If losses are reported, the adding rank tells each sender of a lossy message which of the message's whole
+// segments it has lost.
 #pragma once
 
 #include <cstdint>
@@ -25,9 +26,11 @@ namespace jaxcomm {
 
 // Where a segment of a chunk lies. In an in-place all-reduce, operand and result are the same memory.
 struct Memory {
-  enum class Where : uint8_t { kOperand, kResult, kScratch };
+  // kReport: whether each whole segment of a lossy message was lost, one byte per segment. `slot`: for a send, the slot
+  // of the lossy message.
+  enum class Where : uint8_t { kOperand, kResult, kScratch, kReport };
   Where where = Where::kResult;
-  uint32_t slot = 0;  // only for kScratch
+  uint32_t slot = 0;  // only for kScratch and kReport
 
   bool operator==(const Memory& other) const { return where == other.where && slot == other.slot; }
 };
@@ -54,10 +57,16 @@ struct MessageTask {
 
 class MessageGraph {
  public:
-  // Fails if the list uses chunks that the rank has not received, or does not produce the collective's result. With
-  // `is_lossy`, also fails unless each chunk r is added by rank r.
-  static Result<MessageGraph> Make(const Messages& messages, const Layout& layout, Kind kind, bool is_lossy = false,
-                                   bool is_between_hosts = false, bool is_in_place = true);
+  struct Options {
+    bool is_lossy = false;
+    int64_t reported_segment_bytes = 0;  // the size of the segments whose loss is reported; 0: there are no reports
+    bool is_between_hosts = false;
+    bool is_in_place = true;
+  };
+
+  // Fails if the list uses chunks that the rank has not received, or does not produce the collective's result. A lossy
+  // graph also fails unless each chunk r is added by rank r.
+  static Result<MessageGraph> Make(const Messages& messages, const Layout& layout, Kind kind, const Options& options);
 
   const std::vector<MessageTask>& tasks() const { return tasks_; }
   // The offset of each slot in the scratch memory, then the size of the scratch memory.

@@ -32,7 +32,7 @@ Layout Floats(int64_t bytes) { return Layout({{DType::kF32, bytes}}); }
 
 TEST(MessageGraph, SegmentsOfAnExchangeWaitForTheirOwnOnly) {
   const Messages list = OneRound(1, 1, {{1, 0}}, {{1, 0, 1}}, {{0, {0, 1}}});
-  const auto graph = MessageGraph::Make(list, Floats(kSegmentBytes + 64), Kind::kAllReduce);
+  const auto graph = MessageGraph::Make(list, Floats(kSegmentBytes + 64), Kind::kAllReduce, {});
   ASSERT_TRUE(graph.ok()) << graph.status().message();
   const auto& tasks = graph.value().tasks();
   ASSERT_EQ(tasks.size(), 6u);  // two sends, two receives, two additions
@@ -49,7 +49,7 @@ TEST(MessageGraph, SegmentsOfAnExchangeWaitForTheirOwnOnly) {
 TEST(MessageGraph, BetweenHostsAChunkHasTwoSegmentsUnlessTheyWereTooShort) {
   const Messages list = OneRound(1, 1, {{1, 0}}, {{1, 0, 1}}, {{0, {0, 1}}});
   const auto lengths = [&](int64_t bytes) {
-    const auto graph = MessageGraph::Make(list, Floats(bytes), Kind::kAllReduce, false, /*is_between_hosts=*/true);
+    const auto graph = MessageGraph::Make(list, Floats(bytes), Kind::kAllReduce, {false, 0, /*is_between_hosts=*/true});
     std::vector<int64_t> found;
     for (const MessageTask& task : graph.value().tasks()) {
       if (task.kind == MessageTask::Kind::kSend) found.push_back(task.end - task.begin);
@@ -67,15 +67,15 @@ TEST(MessageGraph, BetweenHostsAChunkHasTwoSegmentsUnlessTheyWereTooShort) {
 
 TEST(MessageGraph, WhatMayLoseSomeHasOneSegmentBetweenHostsToo) {
   const Messages list = OneRound(2, 1, {{1, 1}}, {{1, 0, 1}}, {{0, {0, 1}}});
-  const auto graph = MessageGraph::Make(list, Floats(2 * kSegmentBytes), Kind::kAllReduce, /*is_lossy=*/true,
-                                        /*is_between_hosts=*/true);
+  const auto graph = MessageGraph::Make(list, Floats(2 * kSegmentBytes), Kind::kAllReduce,
+                                        {/*is_lossy=*/true, 0, /*is_between_hosts=*/true});
   ASSERT_TRUE(graph.ok()) << graph.status().message();
   EXPECT_EQ(graph.value().tasks().size(), 3u);
 }
 
 TEST(MessageGraph, AReceiveIntoTheOwnBufferWaitsForThoseThatReadIt) {
   const Messages list = OneRound(1, 0, {{1, 0}}, {{1, 0, Messages::kOwn}}, {});
-  const auto graph = MessageGraph::Make(list, Floats(64), Kind::kAllReduce);
+  const auto graph = MessageGraph::Make(list, Floats(64), Kind::kAllReduce, {});
   ASSERT_TRUE(graph.ok());
   EXPECT_EQ(graph.value().tasks()[0].waiting, Words{1});
   EXPECT_EQ(graph.value().tasks()[1].num_waits, 1u);
@@ -85,7 +85,7 @@ TEST(MessageGraph, AReceiveIntoTheOwnBufferWaitsForThoseThatReadIt) {
 TEST(MessageGraph, OfAReduceScatterOnlyTheOwnSliceIsStoredInTheResult) {
   // Chunk 1 is summed in scratch memory, not in the operand or the result.
   const Messages list = OneRound(2, 1, {}, {{1, 1, 1}}, {{1, {0, 1}}});
-  const auto graph = MessageGraph::Make(list, Floats(64), Kind::kReduceScatter);
+  const auto graph = MessageGraph::Make(list, Floats(64), Kind::kReduceScatter, {});
   ASSERT_TRUE(graph.ok()) << graph.status().message();
   const auto& tasks = graph.value().tasks();
   ASSERT_EQ(tasks.size(), 3u);
@@ -97,7 +97,7 @@ TEST(MessageGraph, OfAReduceScatterOnlyTheOwnSliceIsStoredInTheResult) {
 
 TEST(MessageGraph, RefusesWhatReadsOrLeavesChunksThatAreNotThere) {
   const auto refusal = [](const Messages& list, Kind kind) {
-    return MessageGraph::Make(list, Floats(64), kind).status().message();
+    return MessageGraph::Make(list, Floats(64), kind, {}).status().message();
   };
   EXPECT_EQ(refusal(OneRound(1, 1, {}, {}, {{0, {1}}}), Kind::kAllReduce),
             "messages of rank 0: place 1 holds no chunk 0");

@@ -15,6 +15,9 @@ namespace {
 // in messages, because several workers add messages faster than one thread adds an operand.
 constexpr int64_t kMostReadSum = int64_t{1} << 20;
 
+// A bound that follows the median lies this far above it, so that only the tail of the calls loses something.
+constexpr double kBoundOverMedian = 1.25;
+
 }  // namespace
 
 Result<std::shared_ptr<MessageSite>> MessageSite::Make(Label label, Collective collective, uint64_t communicator,
@@ -117,6 +120,17 @@ Status MessageSite::TakeLeading(std::vector<Leaf>& leaves, Buffers& buffers) con
   int64_t segments = 0;
   for (size_t i = 1; i < leaves.size(); ++i) segments += collective_.loss->SegmentsOf(leaves[i]);
   return TakeFirst({DType::kU8, segments}, label_.name + ": the importance mask is missing", leaves, buffers);
+}
+
+std::optional<LossLimit::TimePoint> MessageSite::LossBound(Clock::time_point now) const {
+  if (!collective_.loss || !collective_.loss->bound_s) return std::nullopt;
+  double seconds = *collective_.loss->bound_s;
+  if (seconds == 0) {
+    const std::optional<double> usual = loss_times().Median();
+    if (!usual) return LossLimit::TimePoint::max();
+    seconds = kBoundOverMedian * *usual;
+  }
+  return now + std::chrono::duration_cast<Clock::duration>(std::chrono::duration<double>(seconds));
 }
 
 void MessageSite::Arrive(Executors& executors, int64_t run, uint32_t rank, Buffers buffers, Done done) {

@@ -29,12 +29,14 @@
 #include "cc/executor/decide/decided_site.h"
 #include "cc/executor/decide/plan_selector.h"
 #include "cc/executor/decide/schedule_selector.h"
+#include "cc/executor/sites/recent_times.h"
 #include "cc/executor/sites/scratch.h"
 #include "cc/executor/sites/site_graphs.h"
 #include "cc/executor/sites/site_leaves.h"
 #include "cc/executor/sites/site_ranks.h"
 #include "cc/executor/sites/site_text.h"
 #include "cc/executor/threads/timer.h"
+#include "cc/transport/lossy_transport.h"
 
 namespace jaxcomm {
 
@@ -119,6 +121,11 @@ class MessageSite final : public CallSite, public DecidedSite, public std::enabl
   uint64_t fingerprint() const { return text_.fingerprint; }
   const std::string& text() const { return text_.text; }
   SiteStats& stats() const { return *stats_; }
+  // The seconds from the arrival of a rank of this process until it had received all lossy messages of the call.
+  RecentTimes& loss_times() const { return shared_->loss_times; }
+  // Returns the time from which on a rank that arrives now may lose segments, which may be never. Returns nullopt if
+  // the call has no such bound.
+  std::optional<LossLimit::TimePoint> LossBound(Clock::time_point now) const;
   ScratchPool& scratch() const { return *shared_->scratch; }
 
   // Returns the name of call `number` for errors. If `number` is 0, the name stands for all calls of the site.
@@ -141,6 +148,7 @@ class MessageSite final : public CallSite, public DecidedSite, public std::enabl
     std::optional<SiteLeaves> leaves;
     CallSiteStats* stats = nullptr;  // the statistics of the process
     std::unique_ptr<ScratchPool> scratch;
+    RecentTimes loss_times;
 
     std::mutex mutex;
     std::map<uint32_t, Clock::time_point> left;  // by rank: when the rank's latest call ended

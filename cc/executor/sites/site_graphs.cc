@@ -20,8 +20,11 @@ Result<std::shared_ptr<const MessageGraph>> GraphCache::Find(const Collective& c
       if (auto kept = at->second.lock()) return std::shared_ptr<const MessageGraph>(std::move(kept));
     }
   }
-  Result<MessageGraph> graph = MessageGraph::Make(*local.list, layout, collective.kind, collective.loss.has_value(),
-                                                  is_between_hosts, collective.is_in_place);
+  Result<MessageGraph> graph =
+      MessageGraph::Make(*local.list, layout, collective.kind,
+                         {collective.loss.has_value(),
+                          collective.loss && collective.loss->has_reports() ? collective.loss->segment_bytes : 0,
+                          is_between_hosts, collective.is_in_place});
   if (!graph.ok()) return graph.status();
   const auto made = std::make_shared<const MessageGraph>(std::move(graph.value()));
   std::lock_guard<std::mutex> lock(mutex_);

@@ -24,13 +24,21 @@
 
 namespace jaxcomm {
 
-// The part of a sum that the network may lose. A lost segment of one rank's operand counts as the mean of the other
-// ranks' segments that arrived.
+// The part of a sum that the network may lose.
 struct AllowedLoss {
   std::vector<double> shares;  // by leaf: the part of each message that may be lost
   int64_t segment_bytes;       // the size of the segments of a leaf; each segment is important or not
+  // Nothing may be lost before a bound. The bound is this number of seconds after the arrival of the rank that adds,
+  // or, if the number is 0, follows the median of the earlier calls. nullopt: whatever the network loses may be lost.
+  std::optional<double> bound_s = std::nullopt;
+  // Whether a lost segment of one rank's operand counts as the mean of the other ranks' segments. If not, it counts as
+  // zeros, and the rank gets a report of its lost segments. Reports need a bound: only then are segments lost whole.
+  bool makes_up = true;
+
+  bool has_reports() const { return !makes_up; }
 
   static constexpr int64_t kMinSegmentBytes = 1024;
+  static constexpr double kMostSeconds = 1e6;
 
   int64_t SegmentsOf(const Leaf& leaf) const { return (leaf.bytes + segment_bytes - 1) / segment_bytes; }
 };

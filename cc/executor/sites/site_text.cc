@@ -16,17 +16,24 @@ constexpr const char* kDTypes[] = {"s8",  "s16", "s32",  "s64", "u8",  "u16", "u
 // The largest number of arrays that a call's description names.
 constexpr size_t kNamedLeaves = 4;
 
+std::string Exact(double number) {
+  char text[32];
+  std::snprintf(text, sizeof(text), "%.17g", number);
+  return text;
+}
+
 // Describes a loss so exactly that different losses have different texts.
 std::string DescribeLoss(const AllowedLoss& loss) {
   std::string shares;
   for (size_t i = 0; i < loss.shares.size(); ++i) {
     if (i > 0 && loss.shares[i] == loss.shares[i - 1]) continue;
-    char share[32];
-    std::snprintf(share, sizeof(share), "%.17g", loss.shares[i]);
-    shares +=
-        (shares.empty() ? "" : ", ") + std::string(share) + (i > 0 ? " from array " + std::to_string(i) + " on" : "");
+    shares += (shares.empty() ? "" : ", ") + Exact(loss.shares[i]) +
+              (i > 0 ? " from array " + std::to_string(i) + " on" : "");
   }
-  return shares + " in segments of " + std::to_string(loss.segment_bytes) + " bytes";
+  std::string text = shares + " in segments of " + std::to_string(loss.segment_bytes) + " bytes";
+  if (loss.bound_s) text += *loss.bound_s > 0 ? " after " + Exact(*loss.bound_s) + " s" : " after the usual time";
+  if (!loss.makes_up) text += ", which are reported";
+  return text;
 }
 
 std::string DescribeSchedule(const MessageSite& site) {

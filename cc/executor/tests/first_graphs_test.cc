@@ -66,7 +66,7 @@ class FirstGraphs : public testing::Test {
   size_t BytesOfGraph() {
     const size_t before = allocated;
     EXPECT_TRUE(
-        MessageGraph::Make(*lists_.Find(kSecond, 1), Layout({{DType::kF32, 4 * kFloats}}), Kind::kAllReduce).ok());
+        MessageGraph::Make(*lists_.Find(kSecond, 1), Layout({{DType::kF32, 4 * kFloats}}), Kind::kAllReduce, {}).ok());
     return allocated - before;
   }
   void ExpectSums(std::vector<std::future<Status>> ends) {

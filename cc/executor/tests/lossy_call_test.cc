@@ -21,6 +21,8 @@
 namespace jaxcomm {
 namespace {
 
+using Bytes = std::vector<std::byte>;
+
 constexpr int64_t kSegment = 1024;
 
 // A transport on which about half of the lossy messages lose bytes. Such a message loses at most the allowed number of
@@ -30,13 +32,15 @@ class LosingTransport : public Router {
   LosingTransport(Transport* transport, uint32_t processes, unsigned seed)
       : Router({transport}, std::vector<uint32_t>(processes, 0)), transport_(transport), random_(seed) {}
 
-  void PostLossy(uint32_t process, const MessageId& id, std::vector<Span> spans, int64_t may_lose,
+  void PostLossy(uint32_t process, const MessageId& id, std::vector<Span> spans, const LossLimit& limit,
                  ReceivedLossy done) override {
     const auto lost = std::make_shared<std::vector<ByteRange>>();
-    for (int64_t left = Draw() % 2 ? may_lose / 8 * 8 : 0; left > 0;) {
+    // With a bound, spans are lost whole. A span that is shorter than a segment may be a part of a segment.
+    for (int64_t left = Draw() % 2 ? limit.bytes / 8 * 8 : 0; left > 0;) {
       const Span& span = spans[Draw() % spans.size()];
-      const int64_t bytes = std::min(left, span.bytes / 8 * 8);
-      if (bytes == 0 || !places_.insert({id, span.at}).second) break;
+      const int64_t bytes = limit.bound ? span.bytes : std::min(left, span.bytes / 8 * 8);
+      if (bytes == 0 || bytes > left || !places_.insert({id, span.at}).second) break;
+      if (limit.bound && bytes < kSegment) continue;
       lost->push_back({span.at, span.at + bytes});
       left -= bytes;
       std::lock_guard<std::mutex> lock(mutex_);
@@ -54,13 +58,13 @@ class LosingTransport : public Router {
                        done(status, nullptr, *lost);
                      });
   }
-  void SendLossy(const Receiver& to, std::vector<ConstSpan> spans, const std::vector<bool>& important, int64_t may_lose,
-                 Sent done) override {
+  void SendLossy(const Receiver& to, std::vector<ConstSpan> spans, const std::vector<bool>& important,
+                 const LossLimit& limit, Sent done) override {
     {
       std::lock_guard<std::mutex> lock(mutex_);
       EXPECT_EQ(spans.size(), important.size());
       for (const bool each : important) ++(each ? important_ : unimportant_);
-      may_lose_ += may_lose;
+      may_lose_ += limit.bytes;
     }
     transport_->Send({to}, std::move(spans), std::move(done));
   }
@@ -118,21 +122,22 @@ class LossyCallTest : public testing::Test {
   }
 
   // Returns the ranks' results. All values of a rank's operand are 2^rank.
-  std::vector<std::vector<float>> Sum(int64_t elements, double share) {
+  std::vector<std::vector<float>> Sum(int64_t elements, AllowedLoss loss) {
     std::vector<std::vector<float>> values;
     std::vector<std::future<Status>> ends;
-    important_.assign(static_cast<size_t>((4 * elements + kSegment - 1) / kSegment), std::byte{0});
-    for (size_t i = 0; i < important_.size(); i += 2) important_[i] = std::byte{1};
+    Bytes important(static_cast<size_t>((4 * elements + kSegment - 1) / kSegment));
+    for (size_t i = 0; i < important.size(); i += 2) important[i] = std::byte{1};
+    important_.assign(kRanks, important);
     for (uint32_t rank = 0; rank < kRanks; ++rank) {
       values.emplace_back(elements, static_cast<float>(1 << rank));
     }
     for (uint32_t rank = 0; rank < kRanks; ++rank) {
-      auto site = MakeSite(rank, {{DType::kF32, 4 * elements}}, {{share}, kSegment});
+      auto site = MakeSite(rank, {{DType::kF32, 4 * elements}}, loss);
       EXPECT_TRUE(site.ok()) << site.status().message();
       Buffers buffers;
       buffers.results = {reinterpret_cast<std::byte*>(values[rank].data())};
       buffers.operands = {buffers.results[0]};
-      buffers.leading = important_.data();
+      buffers.leading = buffers.leading_result = important_[rank].data();
       const auto promise = std::make_shared<std::promise<Status>>();
       ends.push_back(promise->get_future());
       executors_[rank]->messages().Arrive(site.value(), /*run=*/rank, rank, std::move(buffers),
@@ -149,13 +154,13 @@ class LossyCallTest : public testing::Test {
   std::vector<std::unique_ptr<Executor>> executors_;
   std::vector<std::unique_ptr<LosingTransport>> losing_;
   SimulatedNetwork network_{kRanks, /*seed=*/3};
-  std::vector<std::byte> important_;
+  std::vector<Bytes> important_;  // by rank; after a call with reports: the rank's lost segments
 };
 
 TEST_F(LossyCallTest, WhatIsLostCountsAsTheMeanOfWhatHasComeAndAllRanksGetTheSame) {
   Connect(/*loses=*/true);
   constexpr int64_t kElements = 700001;
-  const std::vector<std::vector<float>> values = Sum(kElements, 0.1);
+  const std::vector<std::vector<float>> values = Sum(kElements, {{0.1}, kSegment});
   for (uint32_t rank = 1; rank < kRanks; ++rank) EXPECT_EQ(values[rank], values[0]);
   std::map<float, int> may_be;  // by sum: the ranks that were added, as a mask
   for (int mask = 1; mask < 1 << kRanks; ++mask) {
@@ -187,9 +192,36 @@ TEST_F(LossyCallTest, WhatIsLostCountsAsTheMeanOfWhatHasComeAndAllRanksGetTheSam
   EXPECT_EQ(counted, lost);
 }
 
+TEST_F(LossyCallTest, ReportsNameExactlyTheSegmentsThatTheSumLacks) {
+  Connect(/*loses=*/true);
+  constexpr int64_t kElements = 700001;
+  const std::vector<std::vector<float>> values = Sum(kElements, {{0.1}, kSegment, /*bound_s=*/1.0, /*makes_up=*/false});
+  int64_t lost = 0, missing = 0;
+  for (uint32_t rank = 0; rank < kRanks; ++rank) {
+    EXPECT_EQ(values[rank], values[0]);
+    for (int64_t i = 0; i < kElements; ++i) {
+      const bool is_there = (static_cast<int>(values[0][static_cast<size_t>(i)]) >> rank) % 2 == 1;
+      ASSERT_EQ(important_[rank][static_cast<size_t>(4 * i / kSegment)], std::byte{!is_there}) << rank << ", " << i;
+      missing += is_there ? 0 : 4;
+    }
+  }
+  for (const auto& each : losing_) lost += each->lost_bytes();
+  EXPECT_GT(lost, 0);
+  EXPECT_EQ(missing, lost);
+}
+
+TEST_F(LossyCallTest, OverWhatLosesNothingNothingIsReported) {
+  Connect(/*loses=*/false);
+  for (const std::vector<float>& values : Sum(300000, {{0.1}, kSegment, /*bound_s=*/0.0, /*makes_up=*/false})) {
+    EXPECT_EQ(values, std::vector<float>(300000, 15.0f));
+  }
+  for (const Bytes& lost : important_) EXPECT_EQ(lost, Bytes(lost.size()));
+}
+
 TEST_F(LossyCallTest, OverWhatLosesNothingItIsTheSum) {
   Connect(/*loses=*/false);
-  for (const std::vector<float>& values : Sum(300000, 0.1)) EXPECT_EQ(values, std::vector<float>(300000, 15.0f));
+  for (const std::vector<float>& values : Sum(300000, {{0.1}, kSegment}))
+    EXPECT_EQ(values, std::vector<float>(300000, 15.0f));
 }
 
 TEST_F(LossyCallTest, OfMessagesOfTwoArraysThereAreNone) {
@@ -210,8 +242,10 @@ TEST_F(LossyCallTest, OfMessagesOfTwoArraysThereAreNone) {
 
 TEST_F(LossyCallTest, LossesThatDifferMakeDifferentCalls) {
   Connect(/*loses=*/false);
-  const AllowedLoss losses[] = {
-      {{0.30000286, 0.1}, 1024}, {{0.30000316, 0.1}, 1024}, {{0.30000286, 0.2}, 1024}, {{0.30000286, 0.1}, 2048}};
+  const AllowedLoss losses[] = {{{0.30000286, 0.1}, 1024},       {{0.30000316, 0.1}, 1024},
+                                {{0.30000286, 0.2}, 1024},       {{0.30000286, 0.1}, 2048},
+                                {{0.30000286, 0.1}, 1024, 0.0},  {{0.30000286, 0.1}, 1024, 0.5},
+                                {{0.30000286, 0.1}, 1024, 0.25}, {{0.30000286, 0.1}, 1024, 0.25, false}};
   std::set<uint64_t> fingerprints;
   std::set<std::string> texts;
   for (const AllowedLoss& loss : losses) {
@@ -220,8 +254,8 @@ TEST_F(LossyCallTest, LossesThatDifferMakeDifferentCalls) {
     fingerprints.insert(site.value()->fingerprint());
     texts.insert(site.value()->text());
   }
-  EXPECT_EQ(fingerprints.size(), 4u);
-  EXPECT_EQ(texts.size(), 4u);
+  EXPECT_EQ(fingerprints.size(), std::size(losses));
+  EXPECT_EQ(texts.size(), std::size(losses));
 }
 
 TEST_F(LossyCallTest, WhatCannotLoseSomeIsRefused) {
@@ -238,6 +272,10 @@ TEST_F(LossyCallTest, WhatCannotLoseSomeIsRefused) {
   EXPECT_EQ(why(floats, {{1.0}, kSegment}, direct), "psum over 'data': a loss has a share outside [0, 1)");
   EXPECT_EQ(why(floats, {{0.1}, 1000 + 4}, direct),
             "psum over 'data': a loss has segments of 1004 bytes; they need 1024 or more, a multiple of 8");
+  EXPECT_EQ(why(floats, {{0.1}, kSegment, -1.0}, direct),
+            "psum over 'data': a loss has a bound that is not from 0 to 1000000.000000 seconds");
+  EXPECT_EQ(why(floats, {{0.1}, kSegment, std::nullopt, false}, direct),
+            "psum over 'data': a loss that is reported needs a bound");
   EXPECT_EQ(why(floats, {{0.1}, kSegment}, "all_reduce/flat/4"),
             "psum over 'data': messages of rank 0: chunk 0 is not added by rank 0, as a lossy all-reduce requires");
 }

@@ -133,7 +133,9 @@ Result<std::shared_ptr<CallSite>> MakeMessageSite(const SiteRecord& record, Name
   const uint32_t process = TheJob().process();
   const auto make = [&](const std::vector<MessageGroup>& of) {
     Collective collective{record.kind, record.reduction};
-    if (record.loss) collective.loss = AllowedLoss{record.loss->shares, record.loss->segment_bytes};
+    if (record.loss)
+      collective.loss =
+          AllowedLoss{record.loss->shares, record.loss->segment_bytes, record.loss->bound_s, record.loss->makes_up};
     return MessageSite::Make(named.label, std::move(collective), named.communicator, named.site, of, process);
   };
   Result<std::shared_ptr<MessageSite>> found = make(groups);

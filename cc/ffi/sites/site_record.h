@@ -45,10 +45,12 @@ struct SiteRecord {
     std::string rail;
   };
   // `shares` has for each leaf the share of the leaf's bytes that the network may lose. A segment of `segment_bytes`
-  // bytes is important or unimportant as a whole.
+  // bytes is important or unimportant as a whole. AllowedLoss has the other fields, too.
   struct Loss {
     std::vector<double> shares;
     int64_t segment_bytes;
+    std::optional<double> bound_s;
+    bool makes_up;
   };
   // Identifies a call between processes. All processes of the call have equal fields; see Site in
   // jaxcomm/collectives/request.py.

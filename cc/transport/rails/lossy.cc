@@ -15,9 +15,9 @@
 
 namespace jaxcomm {
 
-void Rails::PostLossy(uint32_t process, const MessageId& id, std::vector<Span> spans, int64_t may_lose,
+void Rails::PostLossy(uint32_t process, const MessageId& id, std::vector<Span> spans, const LossLimit& limit,
                       ReceivedLossy done) {
-  auto loss = std::make_shared<Posted::Loss>(Posted::Loss{may_lose, {}});
+  auto loss = std::make_shared<Posted::Loss>(Posted::Loss{limit, {}});
   Received received = [loss, done = std::move(done)](const Status& status, std::shared_ptr<const std::byte> view) {
     done(status, std::move(view), loss->lost);
   };
@@ -25,12 +25,12 @@ void Rails::PostLossy(uint32_t process, const MessageId& id, std::vector<Span> s
 }
 
 void Rails::SendLossy(const Receiver& to, std::vector<ConstSpan> spans, const std::vector<bool>& important,
-                      int64_t may_lose, Sent done) {
+                      const LossLimit& limit, Sent done) {
   if (spans.size() > kMaxSpans) {
     return done(InvalidArgument("a lossy message of " + std::to_string(spans.size()) + " spans, more than " +
                                 std::to_string(kMaxSpans)));
   }
-  SendAs({to}, std::move(spans), std::move(done), std::make_unique<Loss>(Loss{important, may_lose}), /*copies=*/false);
+  SendAs({to}, std::move(spans), std::move(done), std::make_unique<Loss>(Loss{important, limit}), /*copies=*/false);
 }
 
 void Rails::SendPosted(const Lost& restored) {

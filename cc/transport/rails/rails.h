@@ -104,10 +104,10 @@ class Rails : public Transport, public LossyTransport {
   void Send(const std::vector<Receiver>& to, std::vector<ConstSpan> spans, Sent done) override;
   bool SendCopy(const std::vector<Receiver>& to, std::vector<ConstSpan> spans, Sent done) override;
   LossyTransport* lossy() override { return this; }
-  void PostLossy(uint32_t process, const MessageId& id, std::vector<Span> spans, int64_t may_lose,
+  void PostLossy(uint32_t process, const MessageId& id, std::vector<Span> spans, const LossLimit& limit,
                  ReceivedLossy done) override;
-  void SendLossy(const Receiver& to, std::vector<ConstSpan> spans, const std::vector<bool>& important, int64_t may_lose,
-                 Sent done) override;
+  void SendLossy(const Receiver& to, std::vector<ConstSpan> spans, const std::vector<bool>& important,
+                 const LossLimit& limit, Sent done) override;
   void Flush() override;
   bool MayKeep(uint32_t process) override;
   void Cancel(const CallId& call) override;
@@ -137,7 +137,7 @@ class Rails : public Transport, public LossyTransport {
   // The permitted loss of an outgoing lossy message.
   struct Loss {
     std::vector<bool> important;
-    int64_t may_lose;
+    LossLimit limit;
   };
   using Lock = std::unique_lock<std::mutex>;
 

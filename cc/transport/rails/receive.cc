@@ -67,7 +67,7 @@ void Rails::PostOn(uint32_t process, const MessageId& id, const std::vector<Lost
     lock.unlock();
     if (loss) {
       jaxcomm::PostLossy(
-          *rails_[rail.rail], process, id, spans, loss->may_lose,
+          *rails_[rail.rail], process, id, spans, loss->limit,
           [this, id, rail](const Status& status, std::shared_ptr<const std::byte> view,
                            const std::vector<ByteRange>& lost) { Receive(rail, id, status, std::move(view), lost); });
     } else {

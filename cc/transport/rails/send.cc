@@ -99,7 +99,7 @@ void Rails::SendOn(uint32_t rail, const std::vector<Receiver>& to, const std::sh
   // A send fails only if its rail fails. The rail is then fenced, so the status is not needed here.
   Sent done = [this, message, receivers = to.size()](const Status&) { EndReading(message, receivers); };
   if (message->loss && MayLose(to[0].process, rail)) {
-    jaxcomm::SendLossy(*rails_[rail], to[0], message->spans, message->loss->important, message->loss->may_lose,
+    jaxcomm::SendLossy(*rails_[rail], to[0], message->spans, message->loss->important, message->loss->limit,
                        std::move(done));
   } else {
     rails_[rail]->Send(to, message->spans, std::move(done));

@@ -1,6 +1,7 @@
 #include "cc/transport/udp/assembler.h"
 
 #include <algorithm>
+#include <chrono>
 #include <cstring>
 #include <string>
 #include <utility>
@@ -46,7 +47,53 @@ void Assembler::See(uint16_t sent) {
 
 bool Assembler::IsOver(uint64_t frame, const Arrival& arrival) const {
   if (arrival.missing > 0 || arrival.missing_bytes > arrival.may_lose) return false;
-  return arrival.missing_bytes == 0 || frame < messages_.sent;
+  if (arrival.missing_bytes == 0) return true;
+  if (!arrival.bound) return frame < messages_.sent;
+  if (std::chrono::steady_clock::now() < *arrival.bound) return false;
+  int64_t broken = 0;
+  for (const Span& span : BrokenSpans(arrival)) broken += span.bytes;
+  return broken <= arrival.may_lose;
+}
+
+// Returns the spans of a message that have not arrived whole.
+std::vector<Span> Assembler::BrokenSpans(const Arrival& arrival) const {
+  std::vector<Span> broken;
+  size_t at = arrival.front;
+  for (const Span& span : arrival.message->spans) {
+    const size_t end = at + static_cast<size_t>(span.bytes);
+    for (size_t fragment = at / fragment_; fragment * fragment_ < end; ++fragment) {
+      if (arrival.has[fragment]) continue;
+      broken.push_back(span);
+      break;
+    }
+    at = end;
+  }
+  return broken;
+}
+
+std::optional<LossLimit::TimePoint> Assembler::NextBound() const {
+  std::optional<LossLimit::TimePoint> next;
+  if (!has_bounds_) return next;
+  for (const auto& [number, arrival] : messages_.arrivals) {
+    if (arrival.bound && !arrival.is_expired && (!next || *arrival.bound < *next)) next = arrival.bound;
+  }
+  return next;
+}
+
+void Assembler::Expire(LossLimit::TimePoint now) {
+  std::vector<uint64_t> over;
+  has_bounds_ = false;
+  for (auto& [number, arrival] : messages_.arrivals) {
+    if (!arrival.bound || arrival.is_expired) continue;
+    arrival.is_expired = *arrival.bound <= now;
+    if (!arrival.is_expired) {
+      has_bounds_ = true;
+    } else if (IsOver(number, arrival)) {
+      over.push_back(number);
+    }
+  }
+  for (const uint64_t number : over) Finish(number);
+  if (!over.empty()) Ask();
 }
 
 Status Assembler::Check(const PacketHeader& header, size_t size) const {
@@ -159,6 +206,8 @@ Status Assembler::BeginLossy(const Header& frame, const std::byte* bytes, size_t
   }
   std::vector<Span>& spans = arrival.message->spans;
   if (!arrival.message->posted) return Status();
+  arrival.bound = arrival.message->posted->loss->limit.bound;
+  has_bounds_ |= arrival.bound.has_value();
   int64_t first = 0;
   for (size_t i = 0; i < std::min(spans.size(), important.size()); ++i) first += important[i] ? spans[i].bytes : 0;
   if (spans.size() != important.size() || arrival.front + first != arrival.reliable) {
@@ -168,11 +217,15 @@ Status Assembler::BeginLossy(const Header& frame, const std::byte* bytes, size_t
   return Status();
 }
 
-// Zeroes the missing bytes and lists them as lost.
+// Zeroes the missing bytes and lists them as lost. If the message has a bound, also loses the rest of their spans.
 void Assembler::Lose(Arrival& arrival) {
   if (!arrival.message->posted) return;
   std::vector<ByteRange>& lost = arrival.message->posted->loss->lost;
-  for (size_t fragment = 0; fragment < arrival.has.size(); ++fragment) {
+  for (const Span& span : arrival.bound ? BrokenSpans(arrival) : std::vector<Span>()) {
+    std::memset(span.data, 0, static_cast<size_t>(span.bytes));
+    lost.push_back({span.at, span.at + span.bytes});
+  }
+  for (size_t fragment = 0; fragment < arrival.has.size() && !arrival.bound; ++fragment) {
     if (arrival.has[fragment]) continue;
     const size_t offset = fragment * fragment_;
     VisitPacked(arrival.message->spans, static_cast<int64_t>(offset - arrival.front),
@@ -247,7 +300,8 @@ void Assembler::Answer(int64_t now, PacketHeader* header, std::byte (&bits)[kAns
              ++answers_,
              window_.newest(),
              static_cast<uint32_t>(since),
-             static_cast<uint32_t>(newest_arrived_ / 1000)};
+             static_cast<uint32_t>(newest_arrived_ / 1000),
+             static_cast<uint16_t>(messages_.oldest)};
   window_.Bits(bits);
   unanswered_ = 0;
   is_asked_ = false;
@@ -255,6 +309,11 @@ void Assembler::Answer(int64_t now, PacketHeader* header, std::byte (&bits)[kAns
 
 void Assembler::Resume() {
   waits_ = false;
+  Ask();
+}
+
+// Makes an acknowledgement due at once.
+void Assembler::Ask() {
   is_asked_ = true;
   ++unanswered_;
 }
@@ -265,6 +324,7 @@ void Assembler::Cancel(const CallId& call) {
     arrival.message->spans.clear();
     arrival.message->posted.reset();
     arrival.message->early.reset();
+    arrival.bound.reset();
     arrival.cursor = PackedCursor();
   }
 }

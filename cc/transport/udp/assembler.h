@@ -6,10 +6,11 @@
 // The first packet of a message contains the message id. Bytes that arrive after the first packet go straight into the
 // message's spans. Bytes that arrive before the first packet are kept until it arrives. A lossy message ends when its
 // reliable part has arrived, at most `may_lose` bytes are missing, and a packet reports that the whole message was
-// sent. The missing bytes are then zeroed, and later packets of the message are dropped. An error text
-// completes the sentence "process n has been cut off: it sent ...". After an error, no more packets of the process may
-// be taken. Memory is bounded: a
-// packet for which there is no room is not taken, and the process retransmits the packet. Not thread-safe.
+// sent. If the message has a bound (LossLimit), it ends from then on as soon as the spans that are not whole may be
+// lost. The missing bytes are then zeroed, and later packets of the message are dropped. An error text completes the
+// sentence "process n has been cut off: it sent ...". After an error, no more packets of the process may be taken.
+// Memory is bounded: a packet for which there is no room is not taken, and the process retransmits the packet. Not
+// thread-safe.
 #pragma once
 
 #include <cstddef>
@@ -23,6 +24,7 @@
 #include "cc/base/status.h"
 #include "cc/transport/frame.h"
 #include "cc/transport/inbox.h"
+#include "cc/transport/lossy_transport.h"
 #include "cc/transport/udp/lossy_frame.h"
 #include "cc/transport/udp/packed.h"
 #include "cc/transport/udp/packet.h"
@@ -48,6 +50,11 @@ class Assembler {
   bool owes_answer_now() const { return is_asked_ || unanswered_ >= kUnanswered; }
   void Answer(int64_t now, PacketHeader* header, std::byte (&bits)[kAnswerBytes]);
 
+  // NextBound: the earliest bound of a message that is arriving. Expire ends the messages whose bounds have passed, if
+  // enough of them has arrived, and makes an acknowledgement due at once.
+  std::optional<LossLimit::TimePoint> NextBound() const;
+  void Expire(LossLimit::TimePoint now);
+
   // Returns whether a message arrived before its Post and found no room.
   bool waits() const { return waits_; }
   // Makes an acknowledgement due, which shows the process that there may be room again.
@@ -70,6 +77,8 @@ class Assembler {
     uint32_t reliable = 0;      // leading bytes that must arrive
     uint32_t may_lose = 0;
     bool is_lossy = false;
+    std::optional<LossLimit::TimePoint> bound;
+    bool is_expired = false;        // the bound has passed, and Expire has seen it
     uint32_t front = kHeaderBytes;  // number of frame bytes before the payload
     std::optional<Incoming> message;
     std::unique_ptr<std::byte[]> kept;  // the kept bytes; null if the bytes go straight into spans
@@ -91,7 +100,9 @@ class Assembler {
   Status BeginLossy(const Header& frame, const std::byte* bytes, size_t size, Arrival& arrival);
   void See(uint16_t sent);
   bool IsOver(uint64_t frame, const Arrival& arrival) const;
+  std::vector<Span> BrokenSpans(const Arrival& arrival) const;
   void Lose(Arrival& arrival);
+  void Ask();
   bool Keep(const PacketHeader& header, Arrival& arrival);
   void Place(Arrival& arrival, uint32_t offset, const std::byte* bytes, size_t size);
   void Finish(uint64_t frame);
@@ -105,6 +116,7 @@ class Assembler {
   int64_t kept_ = 0;  // number of bytes kept
   int unanswered_ = 0;
   bool is_asked_ = false, waits_ = false, at_end_ = false;
+  bool has_bounds_ = false;  // some arrival may have a bound that has not expired
   uint64_t answers_ = 0;
   int64_t newest_arrived_ = 0, duplicates_ = 0;
 };

@@ -103,9 +103,10 @@ struct UdpTransport::Peer : SocketPeer {
   int64_t forged = 0;
 };
 
-inline int64_t NowNanoseconds() {
-  return std::chrono::duration_cast<std::chrono::nanoseconds>(std::chrono::steady_clock::now().time_since_epoch())
-      .count();
+inline int64_t Nanoseconds(std::chrono::steady_clock::time_point time) {
+  return std::chrono::duration_cast<std::chrono::nanoseconds>(time.time_since_epoch()).count();
 }
+
+inline int64_t NowNanoseconds() { return Nanoseconds(std::chrono::steady_clock::now()); }
 
 }  // namespace jaxcomm

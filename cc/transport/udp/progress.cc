@@ -49,6 +49,12 @@ void UdpTransport::RunTimers(Lock& lock) {
   next_batch_ = std::numeric_limits<int64_t>::max();
   for (const auto& [process, peer] : peers_) {
     if (!peer->gone.ok()) continue;
+    if (const auto bound = peer->assembler.NextBound()) {
+      const int64_t at = Nanoseconds(*bound);
+      if (at <= now) peer->assembler.Expire(*bound);
+      if (peer->assembler.owes_answer_now()) Answer(*peer);
+      sleeps_until_ = std::min(sleeps_until_, at);
+    }
     if (peer->answer_at != 0) {
       if (peer->answer_at <= now) Answer(*peer);
       if (peer->answer_at != 0) sleeps_until_ = std::min(sleeps_until_, peer->answer_at);

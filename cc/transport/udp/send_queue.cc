@@ -25,12 +25,13 @@ void SendQueue::PushCopy(const Header& header, const std::vector<ConstSpan>& pay
   unsent_.push_back(std::move(frame));
 }
 
-void SendQueue::PushLossy(const MessageId& id, std::vector<bool> important, uint32_t may_lose,
+void SendQueue::PushLossy(const MessageId& id, std::vector<bool> important, const LossLimit& limit,
                           std::shared_ptr<Outgoing> message) {
   auto frame = std::make_shared<Frame>();
   const size_t front = LossyFrontBytes(important.size());
   frame->reliable = frame->bytes = static_cast<uint32_t>(front);
-  frame->may_lose = may_lose;
+  frame->may_lose = static_cast<uint32_t>(limit.bytes);
+  frame->has_bound = limit.bound.has_value();
   for (size_t i = 0; i < important.size(); ++i) {
     const auto bytes = static_cast<uint32_t>(message->spans[i].bytes);
     frame->bytes += bytes;
@@ -127,7 +128,7 @@ void SendQueue::Read(Frame& frame, uint32_t offset, size_t size, std::byte* out)
 PacketHeader SendQueue::Probe(int64_t now) {
   while (under_way_.size() + 1 >= kAnsweredPackets) {  // the oldest packet would not fit into an acknowledgement
     under_way_bytes_ -= static_cast<int64_t>(Size(under_way_.front()));
-    if (under_way_.front().frame) lost_.push_back(std::move(under_way_.front()));
+    if (IsLeft(under_way_.front())) lost_.push_back(std::move(under_way_.front()));
     under_way_.pop_front();
     ++oldest_;
   }
@@ -139,7 +140,7 @@ PacketHeader SendQueue::Probe(int64_t now) {
 void SendQueue::Unsend(size_t count) {
   for (; count > 0 && !under_way_.empty(); --count) {  // stops early if packets were acknowledged meanwhile
     under_way_bytes_ -= static_cast<int64_t>(Size(under_way_.back()));
-    if (under_way_.back().frame) {
+    if (IsLeft(under_way_.back())) {
       lost_.push_front(std::move(under_way_.back()));
       lost_.front().is_unsent = true;
     }
@@ -171,7 +172,9 @@ Result<Answered> SendQueue::Take(const PacketHeader& answer, const std::byte* bi
       answered.bytes += static_cast<int64_t>(size);
       answered.longest_come = std::max(answered.longest_come, size);
       Come(*fragment.frame, done);
-    } else if (!answer.asks && MayLose(fragment)) {  // `asks`: the receiver may have had no room
+    } else if (fragment.frame->is_over) {
+      continue;
+    } else if (!answer.asks && !fragment.frame->has_bound && MayLose(fragment)) {  // `asks`: there may be no room
       fragment.frame->may_lose -= static_cast<uint32_t>(size);
       Come(*fragment.frame, done);
     } else {
@@ -181,6 +184,7 @@ Result<Answered> SendQueue::Take(const PacketHeader& answer, const std::byte* bi
       lost_.push_back(std::move(fragment));
     }
   }
+  EndBefore(answer.sent, done);
   has_paused_ |= under_way_.empty() && lost_.empty() && unsent_.empty();
   return answered;
 }
@@ -190,10 +194,41 @@ bool SendQueue::MayLose(const Fragment& fragment) const {
 }
 
 void SendQueue::Come(Frame& frame, std::vector<std::shared_ptr<Outgoing>>* done) {
-  if (--frame.missing > 0) return;
+  if (!frame.is_over && --frame.missing == 0) End(frame, done);
+}
+
+void SendQueue::End(Frame& frame, std::vector<std::shared_ptr<Outgoing>>* done) {
+  frame.is_over = true;
   frames_[KindOf(frame)].erase(frame.number);
   copied_bytes_ -= frame.own.size();
   if (frame.message) done->push_back(std::move(frame.message));
+}
+
+// Ends the messages that the receiver has finished, which may lack bytes. Their numbers are below `number`, which is
+// modulo 2^16.
+void SendQueue::EndBefore(uint16_t number, std::vector<std::shared_ptr<Outgoing>>* done) {
+  if (frames_[0].empty()) return;
+  const uint64_t oldest = *frames_[0].begin();
+  const uint64_t end = oldest + static_cast<uint16_t>(number - static_cast<uint16_t>(oldest));
+  if (end == oldest || end > next_frame_[0]) return;
+  const auto is_finished = [end](const std::shared_ptr<Frame>& frame) {
+    return frame && KindOf(*frame) == 0 && frame->sent > 0 && frame->number < end;
+  };
+  std::vector<std::shared_ptr<Frame>> finished;
+  for (const std::deque<Fragment>* const fragments : {&under_way_, &lost_}) {
+    for (const Fragment& fragment : *fragments) {
+      if (is_finished(fragment.frame)) finished.push_back(fragment.frame);
+    }
+  }
+  lost_.erase(std::remove_if(lost_.begin(), lost_.end(), [&](const Fragment& it) { return is_finished(it.frame); }),
+              lost_.end());
+  if (!unsent_.empty() && is_finished(unsent_.front())) {
+    finished.push_back(std::move(unsent_.front()));
+    unsent_.pop_front();
+  }
+  for (const std::shared_ptr<Frame>& frame : finished) {
+    if (!frame->is_over) End(*frame, done);
+  }
 }
 
 void SendQueue::Cancel(const CallId& call) {

@@ -7,8 +7,8 @@
 // The acknowledgement of a packet also reports which earlier packets are missing. Missing packets are retransmitted
 // with new numbers, unless a lossy message may lose them. Every packet carries the number of messages that have been
 // sent completely, counting this packet. Once this number includes a lossy message whose reliable part has arrived, the
-// receiver gives up the missing bytes if the message may lose them. Acknowledgements show the loss to the sender. Not
-// thread-safe.
+// receiver gives up the missing bytes if the message may lose them. Acknowledgements show the loss to the sender. They
+// also carry the number of messages that the receiver has finished; these are not sent any further. Not thread-safe.
 #pragma once
 
 #include <cstddef>
@@ -21,6 +21,7 @@
 
 #include "cc/base/status.h"
 #include "cc/transport/frame.h"
+#include "cc/transport/lossy_transport.h"
 #include "cc/transport/outgoing.h"
 #include "cc/transport/transport.h"
 #include "cc/transport/udp/lossy_frame.h"
@@ -50,7 +51,7 @@ class SendQueue {
   void PushCopy(const Header& header, const std::vector<ConstSpan>& payload);
   // `important[i]`: whether span i of the message must arrive. Reorders the spans of the message, because important
   // spans are sent first.
-  void PushLossy(const MessageId& id, std::vector<bool> important, uint32_t may_lose,
+  void PushLossy(const MessageId& id, std::vector<bool> important, const LossLimit& limit,
                  std::shared_ptr<Outgoing> message);
 
   // Writes the payload of the next packet, at most `fragment` bytes, to `bytes`. Returns nullopt if nothing waits or if
@@ -96,6 +97,8 @@ class SendQueue {
     uint32_t reliable;      // leading bytes that must arrive
     uint32_t may_lose = 0;  // bytes after the reliable ones that may still be lost
     bool is_lossy = false;
+    bool has_bound = false;  // lost packets are retransmitted; see LossLimit
+    bool is_over = false;    // the whole frame is acknowledged or given up
     PackedCursor cursor;
   };
   // A packet that is in flight, lost or taken back. The packet of a probe has no frame.
@@ -113,10 +116,14 @@ class SendQueue {
   static size_t KindOf(const Frame& frame) { return frame.header.type == FrameType::kMessage ? 0 : 1; }
   bool MayBegin(const Frame& frame) const;
   bool MayLose(const Fragment& fragment) const;
+  // Returns whether the packet's bytes must still arrive.
+  static bool IsLeft(const Fragment& fragment) { return fragment.frame && !fragment.frame->is_over; }
   uint16_t SentWhole() const;
   size_t Size(const Fragment& fragment) const;
   static void Read(Frame& frame, uint32_t offset, size_t size, std::byte* out);
   void Come(Frame& frame, std::vector<std::shared_ptr<Outgoing>>* done);
+  void End(Frame& frame, std::vector<std::shared_ptr<Outgoing>>* done);
+  void EndBefore(uint16_t number, std::vector<std::shared_ptr<Outgoing>>* done);
   void Detach(Frame& frame, const CallId& call);
 
   size_t fragment_;

@@ -5,6 +5,7 @@
 #include <cstdint>
 #include <memory>
 #include <optional>
+#include <utility>
 #include <vector>
 
 #include "gtest/gtest.h"
@@ -30,17 +31,26 @@ class SendQueueTest : public testing::Test {
   }
   void Probe() { newest_ = queue_.Probe(++now_).number; }
   // Acknowledges all packets up to the newest one, except the packets that are `lost[i]` places before the newest one.
-  Answered Answer(const std::vector<size_t>& lost = {}) {
+  // `finished`: number of messages that the receiver has finished.
+  Answered Answer(const std::vector<size_t>& lost = {}, uint16_t finished = 0) {
     std::array<std::byte, kAnswerBytes> bits;
     bits.fill(std::byte{0xFF});
     for (const size_t back : lost) bits[back / 8] &= ~static_cast<std::byte>(1 << (back % 8));
     std::vector<std::shared_ptr<Outgoing>> done;
     const Result<Answered> answered =
-        queue_.Take({PacketKind::kAnswer, false, ++answers_, newest_, 0, 0}, bits.data(), &done);
+        queue_.Take({PacketKind::kAnswer, false, ++answers_, newest_, 0, 0, finished}, bits.data(), &done);
     EXPECT_TRUE(answered.ok());
     done_ += done.size();
     return answered.value();
   }
+
+  // Acknowledges the packets up to number `newest`.
+  void AnswerTo(uint64_t newest, uint16_t finished) {
+    const uint64_t sent = std::exchange(newest_, newest);
+    Answer({}, finished);
+    newest_ = sent;
+  }
+  uint64_t newest() const { return newest_; }
 
   SendQueue queue_{kFragment, /*window=*/1 << 20};
   size_t done_ = 0;
@@ -73,6 +83,37 @@ TEST_F(SendQueueTest, BehindTheLastPacketOfAMessageAProbeIsDueAlsoWhenItIsSentAg
   Probe();
   Answer();
   EXPECT_EQ(done_, 1u);
+}
+
+TEST_F(SendQueueTest, WhatTheReceiverHasFinishedIsNotSentAnyFurther) {
+  Push(1000);
+  Push(1000);
+  EXPECT_EQ(Send(10), 10);
+  Answer(/*lost=*/{0, 3});
+  EXPECT_EQ(Send(4), 4);                 // the two lost packets, and two more
+  Answer(/*lost=*/{1}, /*finished=*/1);  // nothing of the first message is left to send
+  EXPECT_EQ(done_, 1u);
+  EXPECT_EQ(Send(), 17);                       // kHeaderBytes + 1000 bytes of the second message
+  Answer(/*lost=*/{0, 1, 2}, /*finished=*/3);  // no such message has been begun
+  EXPECT_EQ(done_, 1u);
+  EXPECT_EQ(Send(), 3);
+  Answer(/*lost=*/{0}, /*finished=*/2);
+  EXPECT_EQ(done_, 2u);
+  EXPECT_TRUE(queue_.empty());
+  EXPECT_EQ(Send(), 0);
+  EXPECT_EQ(queue_.copied_bytes(), 0u);
+}
+
+TEST_F(SendQueueTest, PacketsOfAFinishedMessageThatCouldNotBeSentAreDropped) {
+  Push(1000);
+  EXPECT_EQ(Send(2), 2);
+  const uint64_t before = newest();
+  EXPECT_EQ(Send(3), 3);
+  AnswerTo(before, /*finished=*/1);  // arrives while the last three packets are being sent
+  EXPECT_EQ(done_, 1u);
+  queue_.Unsend(3);
+  EXPECT_EQ(Send(), 0);
+  EXPECT_TRUE(queue_.empty());
 }
 
 TEST_F(SendQueueTest, ACopiedMessageNeedsNoProbe) {

@@ -138,7 +138,7 @@ class Fuzz {
     const auto outgoing = std::make_shared<Outgoing>(
         Outgoing{id.call, spans, 1, Status(), [ends](const Status&) { Require((*ends)++ == 0); }});
     if (bytes % 3 == 0) {
-      queue_.PushLossy(id, {bytes % 9 == 0}, input_.Next(), outgoing);
+      queue_.PushLossy(id, {bytes % 9 == 0}, LossLimit(input_.Next()), outgoing);
     } else if (bytes % 2) {
       queue_.PushCopy({FrameType::kMessage, bytes, id}, spans);
     } else {

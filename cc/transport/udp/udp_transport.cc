@@ -81,9 +81,9 @@ UdpTransport::Dropped UdpTransport::dropped(uint32_t process) {
   return {found->second->forged, found->second->assembler.duplicates()};
 }
 
-void UdpTransport::PostLossy(uint32_t process, const MessageId& id, std::vector<Span> spans, int64_t may_lose,
+void UdpTransport::PostLossy(uint32_t process, const MessageId& id, std::vector<Span> spans, const LossLimit& limit,
                              ReceivedLossy done) {
-  auto loss = std::make_shared<Posted::Loss>(Posted::Loss{may_lose, {}});
+  auto loss = std::make_shared<Posted::Loss>(Posted::Loss{limit, {}});
   Received received = [loss, done = std::move(done)](const Status& status, std::shared_ptr<const std::byte> view) {
     done(status, std::move(view), loss->lost);
   };
@@ -91,14 +91,14 @@ void UdpTransport::PostLossy(uint32_t process, const MessageId& id, std::vector<
 }
 
 void UdpTransport::SendLossy(const Receiver& to, std::vector<ConstSpan> spans, const std::vector<bool>& important,
-                             int64_t may_lose, Sent done) {
+                             const LossLimit& limit, Sent done) {
   if (spans.size() > LossyTransport::kMaxSpans) {
     return done(InvalidArgument("a lossy message of " + std::to_string(spans.size()) + " spans, more than " +
                                 std::to_string(LossyTransport::kMaxSpans)));
   }
   SendAs({to}, std::move(spans), std::move(done),
          [&](SocketPeer& peer, const Receiver& receiver, int64_t, const std::shared_ptr<Outgoing>& message) {
-           static_cast<Peer&>(peer).queue.PushLossy(receiver.id, important, static_cast<uint32_t>(may_lose), message);
+           static_cast<Peer&>(peer).queue.PushLossy(receiver.id, important, limit, message);
            return true;
          });
 }

@@ -71,10 +71,10 @@ class UdpTransport : public SocketTransport, public LossyTransport {
   Status AddPeer(uint32_t process, const UdpPath& path);
 
   LossyTransport* lossy() override { return this; }
-  void PostLossy(uint32_t process, const MessageId& id, std::vector<Span> spans, int64_t may_lose,
+  void PostLossy(uint32_t process, const MessageId& id, std::vector<Span> spans, const LossLimit& limit,
                  ReceivedLossy done) override;
-  void SendLossy(const Receiver& to, std::vector<ConstSpan> spans, const std::vector<bool>& important, int64_t may_lose,
-                 Sent done) override;
+  void SendLossy(const Receiver& to, std::vector<ConstSpan> spans, const std::vector<bool>& important,
+                 const LossLimit& limit, Sent done) override;
   void Cancel(const CallId& call) override;
   void Fence(uint32_t process, const Status& why) override;
   SendProgress ProgressTo(uint32_t process) override;

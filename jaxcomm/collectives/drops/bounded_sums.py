@@ -6,6 +6,7 @@ A tensor is cut into segments; a segment's importance is the mean magnitude of i
 from __future__ import annotations
 
 import functools
+import itertools
 from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Any
@@ -26,7 +27,9 @@ Reduce = Callable[[Any], Any]
 Arrays = list[jax.Array]
 
 
-def bounded_sum(x: Any, drop: Drop, total: Reduce, axis_name: Any, groups: Any = None) -> tuple[Any, Any]:
+def bounded_sum(
+    x: Any, drop: Drop, total: Reduce, axis_name: Any, groups: Any = None, *, feeds_back: bool = False
+) -> tuple[Any, Any]:
     """Sums a tree over the ranks without the dropped parts; also returns the parts that this rank left out.
 
     Args:
@@ -36,11 +39,12 @@ def bounded_sum(x: Any, drop: Drop, total: Reduce, axis_name: Any, groups: Any =
       total: sums a tree over the ranks; called twice at most.
       axis_name: the axes that distinguish this rank from the other ranks.
       groups: groups of indices along the axis, each with a sum of its own.
+      feeds_back: whether the caller adds the parts that this rank left out to its next sum.
 
     Returns:
-      The sums, and a tree like `x` of the parts that this rank left out. Parts that the network lost are unknown and
-      therefore not in this tree. With "network" and n ranks, a sum that lost parts is n times the mean of the parts
-      that arrived.
+      The sums, and a tree like `x` of the parts that this rank left out. With n ranks and a policy other than "agreed",
+      a sum that lost parts is n times the mean of the parts that arrived, and this tree is zero. With "deadline" and
+      `feeds_back`, lost parts count as zeros and are in this tree.
 
     Raises:
       ValueError: a bound has no tensor, or a tensor has no bound.
@@ -60,7 +64,10 @@ def bounded_sum(x: Any, drop: Drop, total: Reduce, axis_name: Any, groups: Any =
         dropped = [drop.dropped(names[i], leaves[i]) for i in cut]
         sums, exact, kept = _agreed(flat, dropped, whole, drop, total)
     else:
-        allowed = AllowedDrop(tuple(drop.share(names[i], leaves[i]) for i in cut), drop.segment_bytes)
+        shares = tuple(drop.share(names[i], leaves[i]) for i in cut)
+        bound = 0.0 if drop.seconds == "auto" else float(drop.seconds)
+        in_time = drop.policy == "deadline"
+        allowed = AllowedDrop(shares, drop.segment_bytes, bound if in_time else None, not (in_time and feeds_back))
         sums, kept = _by_network(flat, drop, allowed, axis_name, groups)
         exact = total(whole) if whole else []
     results, left_out = list(leaves), [jnp.zeros_like(leaf) for leaf in leaves]
@@ -126,7 +133,10 @@ def _not_finite(result: jax.Array, matter: jax.Array, keep: jax.Array, drop: Dro
 def _by_network(
     flat: Sequence[jax.Array], drop: Drop, allowed: AllowedDrop, axis_name: Any, groups: Any
 ) -> tuple[Arrays, Arrays]:
-    """Sums arrays. The network may lose segments whose importance is at most the median of their tensor's segments."""
+    """Sums arrays, except for lost segments. A segment can be lost if it is not above its tensor's median importance.
+
+    Returns the sums, and by array which segments of this rank are not reported as lost.
+    """
     if not flat:
         return [], []
     important = []
@@ -134,8 +144,9 @@ def _by_network(
         matter = segments.importance(x, drop.segment_bytes)
         important.append((~(matter <= jnp.median(matter))).astype(jnp.uint8))
     over = partial(lax.psum, axis_name=axis_name, axis_index_groups=groups)
-    _, *sums = replace_collectives(over, "", drop=allowed)([jnp.concatenate(important), *flat])
-    return sums, [jnp.ones(each.shape) for each in important]
+    lost, *sums = replace_collectives(over, "", drop=allowed)([jnp.concatenate(important), *flat])
+    bounds = itertools.accumulate(each.size for each in important[:-1])
+    return sums, [1.0 - each for each in jnp.split(lost, list(bounds))]
 
 
 def _scale(x: jax.Array, factors: jax.Array, drop: Drop) -> jax.Array:

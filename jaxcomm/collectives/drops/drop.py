@@ -20,8 +20,9 @@ if TYPE_CHECKING:
     from jaxcomm.plan import Plan
     from jaxcomm.profile import Layer
 
-Policy = Literal["agreed", "network"]
-_MIN_NETWORK_SEGMENT = 1024  # minimum bytes of a segment with the policy "network"
+Policy = Literal["agreed", "network", "deadline"]
+_MIN_LOSSY_SEGMENT = 1024  # minimum bytes of a segment that may be lost on the way
+_MOST_SECONDS = 1e6  # of a bound
 
 
 @dataclass(frozen=True)
@@ -34,15 +35,21 @@ class Drop:
     more important half of its tensor's segments. Every element is averaged over the ranks whose packets arrived. This
     policy saves the time of retransmissions.
 
+    Policy "deadline" leaves out only segments that are late, and also needs UDP. Lost packets are retransmitted. Once
+    the rank that adds a chunk has waited for the bound, it adds the segments that have arrived, as soon as the
+    important half is among them and the missing segments stay within the share. This policy cuts the slowest sums.
+
     Attributes:
       bound: the share p of a tensor that may be left out, in [0, 1); None: `bounds` names every tensor.
-      policy: "agreed" or "network".
+      policy: "agreed", "network" or "deadline".
       bounds: for each tensor with a share other than `bound`, that share. The keys are the tensors' names as
         `jax.tree_util.keystr` gives them with `simple=True, separator="/"`.
-      segment_bytes: size of a segment, a multiple of 8; with "network" 1024 at least.
+      segment_bytes: size of a segment, a multiple of 8; with "network" and "deadline" 1024 at least.
+      seconds: with "deadline", the bound: the seconds that a rank waits for the others' segments, from its own arrival
+        at the sum. "auto": a quarter more than the median of the last 32 sums.
 
     Source: Wang et al., "Towards Domain-Specific Network Transport for Distributed DNN Training", sections 3.2 and 4.2,
-    appendix A; the agreement is ours.
+    appendix A; the agreement and the bound in time are ours.
 
     Example:
       >>> drop = jaxcomm.train.Drop(0.1, bounds={"bias": 0.0}, segment_bytes=64)
@@ -54,6 +61,7 @@ class Drop:
     policy: Policy = "agreed"
     bounds: Mapping[str, float] = field(default_factory=dict, hash=False)
     segment_bytes: int = 4096
+    seconds: float | Literal["auto"] = "auto"
 
     @classmethod
     def of(cls, plan: str | os.PathLike[str] | Plan, policy: Policy = "agreed") -> Self:
@@ -63,7 +71,7 @@ class Drop:
 
         Args:
           plan: path of a plan file, or a `jaxcomm.plan.Plan`.
-          policy: "agreed" or "network"; a plan allows both.
+          policy: "agreed", "network" or "deadline"; a plan allows each.
 
         Raises:
           PlanError: the plan cannot be read, or has no drop policy.
@@ -93,7 +101,7 @@ class Drop:
           layers: the layers in forward order, as `jaxcomm.train.layers` finds them.
           bound: the share of a layer, in [0, 1).
           budget: the share of all bytes, from 0 to `bound`.
-          policy: "agreed" or "network".
+          policy: "agreed", "network" or "deadline".
 
         Source: section 4.2.2 of the paper.
         """
@@ -113,13 +121,23 @@ class Drop:
             if not (isinstance(share, Real) and 0 <= share < 1):
                 raise ValueError(f"Drop: {name} is {share!r}; it is the share of a tensor, from 0 to below 1")
         if self.policy not in get_args(Policy):
-            raise ValueError(f'Drop: policy is "{self.policy}"; it is "agreed" or "network"')
+            raise ValueError(f'Drop: policy is "{self.policy}"; it is "agreed", "network" or "deadline"')
         if not isinstance(self.segment_bytes, int) or self.segment_bytes < 8 or self.segment_bytes % 8:
             raise ValueError(f"Drop: segment_bytes is {self.segment_bytes!r}; it must be a positive multiple of 8")
-        if self.policy == "network" and self.segment_bytes < _MIN_NETWORK_SEGMENT:
+        if self.policy != "agreed" and self.segment_bytes < _MIN_LOSSY_SEGMENT:
             raise ValueError(
-                f'Drop: segment_bytes is {self.segment_bytes}; with the policy "network" it must be '
-                f"{_MIN_NETWORK_SEGMENT} or more"
+                f'Drop: segment_bytes is {self.segment_bytes}; with the policy "{self.policy}" it must be '
+                f"{_MIN_LOSSY_SEGMENT} or more"
+            )
+        if self.seconds != "auto" and self.policy != "deadline":
+            raise ValueError(
+                f'Drop: seconds is {self.seconds!r} with the policy "{self.policy}"; '
+                'only "deadline" has a bound in time'
+            )
+        is_time = isinstance(self.seconds, Real) and 0 < self.seconds <= _MOST_SECONDS
+        if self.seconds != "auto" and not is_time:
+            raise ValueError(
+                f'Drop: seconds is {self.seconds!r}; it is "auto" or a number above 0, up to {_MOST_SECONDS:g}'
             )
 
     def check(self, names: Sequence[str]) -> None:

@@ -114,7 +114,7 @@ class FakeRail {
                                          const std::vector<ByteRange>&) { done(status, std::move(view)); });
     }
     LossyTransport* lossy() override { return this; }
-    void PostLossy(uint32_t process, const MessageId& id, std::vector<Span> spans, int64_t,
+    void PostLossy(uint32_t process, const MessageId& id, std::vector<Span> spans, const LossLimit&,
                    ReceivedLossy done) override {
       if (const auto run = std::exchange(rail_->before_post_, nullptr)) run();
       if (cancelled_.count(id.call) > 0) return;
@@ -139,12 +139,12 @@ class FakeRail {
       rail_->holds_ ? rail_->held_.push_back(std::move(done)) : done(Status());
     }
     void SendLossy(const Receiver& to, std::vector<ConstSpan> spans, const std::vector<bool>& important,
-                   int64_t may_lose, Sent done) override {
+                   const LossLimit& limit, Sent done) override {
       Send({to}, std::move(spans), std::move(done));
       if (closed.count(to.process) > 0) return;
       Item& sent = rail_->queues_[{self_, to.process}].back();
       sent.important = important;
-      sent.may_lose = may_lose;
+      sent.may_lose = limit.bytes;
       ++rail_->lossy_;
     }
     void Flush() override { ++rail_->flushed_; }

@@ -1,8 +1,10 @@
 // Tests of messages that may lose a part.
 #include <algorithm>
+#include <chrono>
 #include <cstddef>
 #include <memory>
 #include <mutex>
+#include <optional>
 #include <random>
 #include <string>
 #include <utility>
@@ -34,8 +36,11 @@ struct LossyMessage {
     return spans;
   }
 
+  LossLimit limit() const { return {may_lose, bound}; }
+
   uint32_t index;
   int64_t may_lose;
+  std::optional<LossLimit::TimePoint> bound;
   Bytes data, into;
   std::vector<bool> important;
   std::vector<ByteRange> lost;
@@ -44,7 +49,7 @@ struct LossyMessage {
 void Exchange(UdpNode& from, UdpNode& to, std::vector<std::unique_ptr<LossyMessage>>& messages) {
   for (const auto& message : messages) {
     to.transport->PostLossy(from.process, Id(1, from.process, to.process, message->index),
-                            message->Spans<Span>(message->into), message->may_lose,
+                            message->Spans<Span>(message->into), message->limit(),
                             [&lost = message->lost, done = to.OnReceived()](
                                 const Status& status, std::shared_ptr<const std::byte>, const auto& ranges) {
                               lost = ranges;
@@ -54,7 +59,7 @@ void Exchange(UdpNode& from, UdpNode& to, std::vector<std::unique_ptr<LossyMessa
   for (const auto& message : messages) {
     from.transport->SendLossy({to.process, Id(1, from.process, to.process, message->index)},
                               message->Spans<ConstSpan>(std::as_const(message->data)), message->important,
-                              message->may_lose, from.OnSent());
+                              message->limit(), from.OnSent());
   }
   from.transport->Flush();
   const auto count = static_cast<int>(messages.size());
@@ -130,6 +135,52 @@ TEST(LossyTest, AMessageThatMayLoseNoByteLosesNone) {
   for (const auto& message : messages) message->may_lose = 0;
   Exchange(a, b, messages);
   for (const auto& message : messages) EXPECT_EQ(Check(*message), 0);
+}
+
+TEST(LossyTest, BeforeItsBoundAMessageLosesNothing) {
+  BadLine line({/*seed=*/11, /*lost=*/0.1, /*doubled=*/0.01, /*late=*/0.02});
+  UdpNode a(0), b(1);
+  Connect(a, b, &line);
+  auto messages = Messages(20, 11);
+  for (const auto& message : messages) message->bound = LossLimit::TimePoint::max();
+  Exchange(a, b, messages);
+  for (const auto& message : messages) EXPECT_EQ(Check(*message), 0);
+}
+
+TEST(LossyTest, AfterItsBoundAMessageLosesOnlyWholeUnimportantSpans) {
+  int64_t lost = 0;
+  for (const unsigned seed : {1u, 2u, 3u, 4u}) {
+    BadLine line({seed, /*lost=*/0.1, /*doubled=*/0.01, /*late=*/0.02});
+    UdpNode a(0), b(1);
+    Connect(a, b, &line);
+    auto messages = Messages(40, seed);
+    for (const auto& message : messages) {
+      message->bound = std::chrono::steady_clock::now() + std::chrono::milliseconds(message->index % 8);
+    }
+    Exchange(a, b, messages);
+    for (const auto& message : messages) {
+      lost += Check(*message);
+      for (const ByteRange& range : message->lost) {
+        EXPECT_EQ(range.begin % static_cast<int64_t>(kSpan), 0);
+        EXPECT_EQ(range.end,
+                  std::min(range.begin + static_cast<int64_t>(kSpan), static_cast<int64_t>(message->data.size())));
+      }
+    }
+  }
+  EXPECT_GT(lost, 0);
+}
+
+// The receiver's answers show that it has finished the message, so the sender sends nothing more of it.
+TEST(LossyTest, TheSenderStopsWhenTheReceiverHasEnough) {
+  UdpNode a(0), b(1);
+  Connect(a, b);
+  std::mt19937 random(12);
+  std::vector<std::unique_ptr<LossyMessage>> messages;
+  messages.push_back(std::make_unique<LossyMessage>(0, Transport::kMaxMessage, Transport::kMaxMessage, random));
+  messages[0]->important.assign(messages[0]->important.size(), false);
+  messages[0]->bound = std::chrono::steady_clock::now();
+  Exchange(a, b, messages);
+  EXPECT_GT(Check(*messages[0]), 0);
 }
 
 TEST(LossyTest, AnUnexpectedMessageIsDropped) {

@@ -120,7 +120,7 @@ class Fuzz : public Transport::Events {
     const auto outgoing =
         std::make_shared<Outgoing>(Outgoing{id.call, spans, 1, Status(), [&pushed](const Status&) { ++pushed.gone; }});
     if (pushed.is_lossy) {
-      queue_.PushLossy(id, {pushed.is_important}, static_cast<uint32_t>(pushed.may_lose), outgoing);
+      queue_.PushLossy(id, {pushed.is_important}, LossLimit(pushed.may_lose), outgoing);
     } else if (shape % 8 == 3) {
       queue_.PushCopy({FrameType::kMessage, bytes, id}, spans);
       ++pushed.gone;
