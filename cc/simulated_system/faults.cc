@@ -16,7 +16,8 @@ Faults::Faults(Scheduler& scheduler, Network& network, const JobPlan& plan, Coor
 }
 
 // Faults strike a moment later, so that many strike during calls.
-void Faults::OnCall() {
+void Faults::OnCall(uint32_t process, uint32_t call) {
+  latest_calls_[process] = call;
   ++calls_;
   for (auto& strikes = calls_of_strikes_; !strikes.empty() && *strikes.begin() <= calls_;
        strikes.erase(strikes.begin())) {
@@ -26,16 +27,20 @@ void Faults::OnCall() {
   }
 }
 
-bool Faults::NamesSuspect(const std::string& error) const {
+bool Faults::NamesSuspect(const std::string& error, uint32_t call) const {
   if (have_lacked_memory_ && error.find("has no memory for the") != std::string::npos) return true;
   if (error.find("not sent all messages") != std::string::npos) return true;
   if (error.find("not accepted all messages") != std::string::npos) return true;
+  std::set<uint32_t> accepted = suspects_;
+  for (const auto& [process, latest] : latest_calls_) {
+    if (latest < call) accepted.insert(process);
+  }
   for (const char* const word : {"rank", "process"}) {
     for (size_t at = error.find(word); at != std::string::npos; at = error.find(word, at + 1)) {
       const size_t first = error.find_first_of("0123456789", at), end = error.find_first_not_of("0123456789,", first);
       if (first == std::string::npos) continue;
       std::string numbers = "," + error.substr(first, end == std::string::npos ? end : end - first) + ",";
-      for (const uint32_t suspect : suspects_) {
+      for (const uint32_t suspect : accepted) {
         if (numbers.find("," + std::to_string(suspect) + ",") != std::string::npos) return true;
       }
     }

@@ -1,13 +1,14 @@
 // The faults of a history: kills, stops, replaced starts, lack of memory, cuts and bad links, at random times.
 //
 //   Faults faults(scheduler, network, plan, service, start);
-//   faults.OnCall();                       // a member begins a call: faults may strike a moment later
-//   if (!faults.NamesSuspect(error)) ...   // the error blames a process that had no fault
+//   faults.OnCall(process, call);                // a member begins a call: faults may strike a moment later
+//   if (!faults.NamesSuspect(error, call)) ...   // the error of this call blames a process that had no fault
 #pragma once
 
 #include <algorithm>
 #include <cstdint>
 #include <functional>
+#include <map>
 #include <memory>
 #include <set>
 #include <string>
@@ -26,7 +27,7 @@ class Faults {
   Faults(Scheduler& scheduler, Network& network, const JobPlan& plan, CoordinationService& service,
          std::function<void(uint32_t)> start);
 
-  void OnCall();
+  void OnCall(uint32_t process, uint32_t call);
   // A process that lacks memory has aborted.
   void OnAbort(Process& process);
   // Whether no more faults will strike. The last one may still last, until `until`.
@@ -37,9 +38,9 @@ class Faults {
   // Processes that had a fault, or had a failed call because of another process's fault.
   void Suspect(uint32_t process) { suspects_.insert(process); }
   bool IsSuspect(uint32_t process) const { return suspects_.count(process) > 0; }
-  // Whether the error names a suspect. A rank that has arrived and then waits for a third rank is named, too, because
-  // the others cannot know that it waits.
-  bool NamesSuspect(const std::string& error) const;
+  // Whether the error of a call names a suspect. A rank that waits for a third rank, in this call or in an earlier one,
+  // is named, too, because the others cannot know that it waits.
+  bool NamesSuspect(const std::string& error, uint32_t call) const;
 
  private:
   uint32_t Random(uint64_t limit) { return static_cast<uint32_t>(scheduler_.Random(limit)); }
@@ -62,6 +63,7 @@ class Faults {
   const std::function<void(uint32_t)> start_;
   std::multiset<uint64_t> calls_of_strikes_;  // the numbers of the calls at which faults will strike
   std::set<uint32_t> suspects_;
+  std::map<uint32_t, uint32_t> latest_calls_;  // by process
   bool have_lacked_memory_ = false;
   uint64_t calls_ = 0;
   Nanoseconds until_ = 0;

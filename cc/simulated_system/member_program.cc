@@ -15,6 +15,8 @@ constexpr double kDeadline = 5;                    // seconds
 constexpr Nanoseconds kSlack = 3 * kSecond;        // after the deadline
 constexpr Nanoseconds kConnecting = 20 * kSecond;  // limit for connecting a generation
 constexpr size_t kSummed = 3000;                   // elements of the sums that select a schedule
+constexpr size_t kLateSummed = 20001;              // elements of the sums that may leave out late segments
+constexpr int64_t kSegment = 1024;                 // bytes of such a segment
 
 float Summand(uint32_t rank, uint32_t call, size_t index) {
   return 0.1f * static_cast<float>(Word(rank, call, index) % 1000);
@@ -84,8 +86,10 @@ void MemberProgram::Leave() {
 bool MemberProgram::Connect(const Barrier& barrier) {
   const Nanoseconds until = scheduler_.now() + kConnecting;
   communicator_ = nullptr;
-  if (sums_) sums_->Forget(executor_);
-  sums_ = nullptr;
+  for (std::shared_ptr<MessageSite>* const site : {&sums_, &late_sums_}) {
+    if (*site) (*site)->Forget(executor_);
+    *site = nullptr;
+  }
   Leave();
   const uint32_t own = self_->number;
   if (!Check(job_.Open(own, plan_.processes, /*same_job=*/true))) return false;
@@ -130,7 +134,7 @@ bool MemberProgram::Connect(const Barrier& barrier) {
   if (num_ranks_ == 1) return true;
   const auto group = std::make_shared<DeviceGroup>(DeviceGroup::NameOf(devices), devices, 0);
   communicator_ = std::make_unique<DeviceCommunicator>(executor_, lists_, ChooseDirect, group, rank_);
-  return Check(MakeSums(devices));
+  return Check(MakeSums(devices)) && Check(MakeLateSums(devices));
 }
 
 // Makes the call site of sums that select from several schedules. The generation determines the rule.
@@ -158,6 +162,48 @@ Status MemberProgram::MakeSums(const std::vector<MessageRank>& devices) {
   sums_->SelectFrom(others, executor_.messages().SelectorOf(*sums_, others, rule, /*step=*/0));
   launches_ = 0;
   return sums_->SetLeaves({{DType::kF32, 4 * kSummed}}, executor_.stats());
+}
+
+// Makes the call site of sums that may leave out late segments. The generation determines the bound in time.
+Status MemberProgram::MakeLateSums(const std::vector<MessageRank>& devices) {
+  const std::string list = "all_reduce/direct/" + std::to_string(devices.size());
+  MessageGroup group{devices, list, {}};
+  for (uint32_t rank = 0; rank < devices.size(); ++rank) {
+    group.lists.push_back(rank == rank_ ? lists_.Find(list, rank) : nullptr);
+  }
+  const double bounds[] = {0, 0.0002, 0.002};  // seconds; 0: the bound follows the median
+  const AllowedLoss loss{{0.3}, kSegment, bounds[generation_ % 3], /*makes_up=*/false};
+  auto made = MessageSite::Make({"psum", "data", "direct", "train.py:58"}, {Kind::kAllReduce, Reduction::kSum, loss},
+                                77, 1, {group}, self_->number);
+  if (!made.ok()) return made.status();
+  late_sums_ = made.value();
+  late_launches_ = 0;
+  return late_sums_->SetLeaves({{DType::kF32, 4 * kLateSummed}}, executor_.stats());
+}
+
+// Makes a sum of powers of two that may leave out late segments. All members must get the same bits. The sum must lack
+// exactly the segments that are reported to their ranks, and only unimportant ones.
+CheckedCall MemberProgram::LateSum(uint32_t call) {
+  std::vector<float> values(kLateSummed, std::ldexp(1.0f, static_cast<int>(rank_)));
+  std::vector<std::byte> important((4 * kLateSummed + kSegment - 1) / kSegment);
+  for (size_t i = 0; i < important.size(); ++i) important[i] = std::byte{Word(rank_, call, i) % 2 == 0};
+  std::vector<std::byte> lost = important;
+  Buffers buffers{{reinterpret_cast<std::byte*>(values.data())}, {reinterpret_cast<std::byte*>(values.data())}};
+  buffers.leading = buffers.leading_result = lost.data();
+  const auto sum = std::make_shared<Transfer>();
+  const MayLackMemory may_lack_memory;
+  executor_.messages().Arrive(late_sums_, late_launches_++, rank_, std::move(buffers),
+                              [sum](const Status& end) { sum->End(end); });
+  CheckedCall checked{sum->Wait(executor_), true};
+  if (!checked.status.ok()) return checked;
+  for (size_t i = 0; i < kLateSummed; ++i) {
+    const size_t segment = 4 * i / kSegment;
+    const bool is_there = static_cast<uint32_t>(values[i]) >> rank_ & 1;
+    checked.is_right = checked.is_right && is_there == (lost[segment] == std::byte{0});
+    checked.is_right = checked.is_right && (is_there || important[segment] == std::byte{0});
+  }
+  checked.is_right = checked.is_right && sums_of_all_.AreSame(generation_, -late_launches_, values);
+  return checked;
 }
 
 // Makes a few sums, which are in flight at the same time. All members must get the same bits.
@@ -309,14 +355,19 @@ CheckedCall MemberProgram::CallWithMemory(uint32_t call, size_t words, std::mt19
   return {Status(Code::kInternal, "no memory for the operands"), true};
 }
 
+CheckedCall MemberProgram::MakeCall(uint32_t call, size_t words, std::mt19937& random) {
+  const uint32_t kind = random() % 12;
+  return kind < 2 ? Sum(call) : kind == 2 ? LateSum(call) : CallWithMemory(call, words, random);
+}
+
 // Makes a random call, the same in all members. Returns whether the call succeeded.
 bool MemberProgram::Call(uint32_t call) {
   std::mt19937 random(call * 1000003u + static_cast<uint32_t>(generation_));
   const size_t sizes[] = {1, 1, 10, 10, 300, 300, 300, 1000, 1000, 1000, 5000, 5000, 5000, 5000, 20000, 70000};
   const size_t words = sizes[random() % 16];
-  faults_.OnCall();
+  faults_.OnCall(self_->number, call);
   const Nanoseconds began = scheduler_.now();
-  const auto [status, is_right] = random() % 6 == 0 ? Sum(call) : CallWithMemory(call, words, random);
+  const auto [status, is_right] = MakeCall(call, words, random);
   communicator_->Count(status);
   const std::string name = "call " + std::to_string(call) + " of process " + std::to_string(self_->number);
   if (status.ok() && !is_right) scheduler_.Fail(name + " has a wrong result");
@@ -328,7 +379,7 @@ bool MemberProgram::Call(uint32_t call) {
   scheduler_.Trace(name + ": " + status.message());
   const bool lacks_memory = faults_.IsSuspect(self_->number) && status.message().find("memory") != std::string::npos;
   // A start that was replaced sees the others leave, and cannot know that they leave because of it.
-  if (!lacks_memory && !self_->is_replaced && !faults_.NamesSuspect(status.message()))
+  if (!lacks_memory && !self_->is_replaced && !faults_.NamesSuspect(status.message(), call))
     scheduler_.Fail(name + " names no culprit: " + status.message());
   faults_.Suspect(self_->number);
   return false;

@@ -69,8 +69,11 @@ class MemberProgram {
   void Restore(const Rails::Lost& lost);
 
   Status MakeSums(const std::vector<MessageRank>& devices);
+  Status MakeLateSums(const std::vector<MessageRank>& devices);
   CheckedCall Sum(uint32_t call);
+  CheckedCall LateSum(uint32_t call);
   CheckedCall CallWithMemory(uint32_t call, size_t words, std::mt19937& random);
+  CheckedCall MakeCall(uint32_t call, size_t words, std::mt19937& random);
   bool Call(uint32_t call);
 
   Scheduler& scheduler_;
@@ -89,8 +92,8 @@ class MemberProgram {
   bool is_connected_ = false, is_over_ = false, repairs_ = true;
   uint32_t rank_ = 0, num_ranks_ = 0;
   std::unique_ptr<DeviceCommunicator> communicator_;  // null if there is no other member
-  std::shared_ptr<MessageSite> sums_;
-  int64_t launches_ = 0;
+  std::shared_ptr<MessageSite> sums_, late_sums_;
+  int64_t launches_ = 0, late_launches_ = 0;
 };
 
 }  // namespace jaxcomm::simulated
