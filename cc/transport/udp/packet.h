@@ -37,7 +37,9 @@ struct PacketHeader {
   uint32_t offset = 0;
   // The size of the frame. In an acknowledgement: when packet `frame` arrived, in microseconds modulo 2^32.
   uint32_t bytes = 0;
-  uint16_t sent = 0;  // number of messages sent completely, counting this packet; modulo 2^16
+  // Number of messages sent completely, counting this packet; modulo 2^16. In an acknowledgement: the path whose
+  // packets it reports, which need not be the path that carries it.
+  uint16_t sent = 0;
 
   bool operator==(const PacketHeader& other) const;
 };
