@@ -160,7 +160,7 @@ Status Job::AddTcp(uint32_t process, uint32_t rail, int socket) {
 }
 
 Status Job::AddUdp(uint32_t process, uint32_t rail, const UdpPath& path) {
-  return AddTo<UdpTransport>(process, rail, path, {path.connection, path.socket});
+  return AddTo<UdpTransport>(process, rail, path, SocketsOf(path));
 }
 
 Status Job::AddFabric(uint32_t process, uint32_t rail, const FabricPath& path) {
@@ -194,7 +194,7 @@ Status Job::RestoreTo(const Rails::Lost& lost, const Path& path, const std::vect
 Status Job::RestoreTcp(const Rails::Lost& lost, int socket) { return RestoreTo<TcpTransport>(lost, socket, {socket}); }
 
 Status Job::RestoreUdp(const Rails::Lost& lost, const UdpPath& path) {
-  return RestoreTo<UdpTransport>(lost, path, {path.connection, path.socket});
+  return RestoreTo<UdpTransport>(lost, path, SocketsOf(path));
 }
 
 Status Job::RestoreFabric(const Rails::Lost& lost, const FabricPath& path) {

@@ -165,6 +165,104 @@ TEST(PacketSwitchTest, FramesWithoutReceiverAreDropped) {
   EXPECT_EQ(packet_switch.queue(1).counts(0).packets, 1);
 }
 
+// Hosts 0 and 1 on one leaf, hosts 2 and 3 on another, connected by spines.
+class FabricTest : public testing::Test {
+ protected:
+  std::vector<PacketSwitch::Port> Ports() const {
+    std::vector<PacketSwitch::Port> ports = hosts_.Ports();
+    for (size_t i = 0; i < ports.size(); ++i) ports[i].leaf = i / 2;
+    return ports;
+  }
+  void Send(size_t from, size_t to, uint16_t flow, int count = 1) {
+    for (int i = 0; i < count; ++i) hosts_.sent[from].push_back(FrameOfFlow(kSize, flow, to + 1));
+  }
+  // Returns the spine of a flow to host 2.
+  static size_t SpineOf(uint16_t flow, size_t spines) { return FrameOfFlow(kSize, flow, 3).flow() % spines; }
+  // Returns a flow to host 2 that crosses the spine.
+  static uint16_t FlowOver(size_t spine, size_t spines) {
+    uint16_t flow = 1;
+    while (SpineOf(flow, spines) != spine) ++flow;
+    return flow;
+  }
+
+  Hosts hosts_{4};
+  const QueueLimits limits_ = Limits(1 << 20, 1 << 20);
+};
+
+TEST_F(FabricTest, OnlyFramesToAnotherLeafCrossASpine) {
+  PacketSwitch fabric(Ports(), limits_, &hosts_, {{kRate, 0}, {kRate, 0}});
+  Send(0, 1, 1);
+  Send(0, 2, 1);
+  fabric.Run(0, 2 * kSize);
+  EXPECT_EQ(hosts_.received[1].size(), 1u);
+  EXPECT_EQ(fabric.Run(2 * kSize, 5 * kSize - 1), 5 * kSize);  // 2 links to a host, 2 links of a spine, after a frame
+  EXPECT_TRUE(hosts_.received[2].empty());
+  EXPECT_EQ(fabric.Run(5 * kSize, 5 * kSize), kNever);
+  EXPECT_EQ(hosts_.received[2].size(), 1u);
+  EXPECT_EQ(fabric.spine_counts(0).packets + fabric.spine_counts(1).packets, 1);
+}
+
+TEST_F(FabricTest, FlowsSpreadAndEachKeepsItsSpine) {
+  PacketSwitch fabric(Ports(), limits_, &hosts_, std::vector<PacketSwitch::Link>(4, {kRate, 0}));
+  std::vector<int64_t> expected(4);
+  for (uint16_t flow = 0; flow < 400; ++flow) {
+    Send(0, 2, flow, 3);
+    expected[SpineOf(flow, 4)] += 3;
+  }
+  for (int64_t next = 0; next != kNever;) next = fabric.Run(next, 1 << 30);
+  EXPECT_EQ(hosts_.received[2].size(), 1200u);
+  for (size_t spine = 0; spine < 4; ++spine) {
+    EXPECT_EQ(fabric.spine_counts(spine).packets, expected[spine]);
+    EXPECT_NEAR(static_cast<double>(expected[spine]), 300, 100);
+  }
+}
+
+TEST_F(FabricTest, ASpineHasItsRateInEachDirection) {
+  PacketSwitch fabric(Ports(), limits_, &hosts_, {{kRate, 0}, {kRate / 4, 0}});
+  Send(0, 2, FlowOver(1, 2), 10);
+  EXPECT_EQ(fabric.Run(0, 46 * kSize - 1), 46 * kSize);  // 1 + 10 * 4 + 4 + 1
+  EXPECT_EQ(hosts_.received[2].size(), 9u);
+}
+
+TEST_F(FabricTest, ASpineThatFailsLosesItsFramesUntilItIsRepaired) {
+  PacketSwitch fabric(Ports(), limits_, &hosts_, {{kRate, 0}, {kRate, 0}});
+  fabric.SetSpine(1, {kRate, 1}, 0);
+  Send(0, 2, FlowOver(0, 2), 5);
+  Send(0, 2, FlowOver(1, 2), 5);
+  EXPECT_EQ(fabric.Run(0, 100 * kSize), kNever);
+  EXPECT_EQ(hosts_.received[2].size(), 5u);
+  EXPECT_EQ(fabric.spine_counts(1).random_losses, 5);
+  fabric.SetSpine(1, {kRate, 0}, 100 * kSize);
+  Send(0, 2, FlowOver(1, 2), 5);
+  EXPECT_EQ(fabric.Run(100 * kSize, 200 * kSize), kNever);
+  EXPECT_EQ(hosts_.received[2].size(), 10u);
+}
+
+TEST_F(FabricTest, SlowSpinesDropWhatTheirBuffersCannotHold) {
+  PacketSwitch fabric(Ports(), Limits(10 * kSize, 10 * kSize), &hosts_, {{kRate, 0}, {kRate / 1000, 0}});
+  Send(0, 2, FlowOver(1, 2), 50);
+  fabric.Run(0, 100 * kSize);
+  EXPECT_EQ(fabric.spine_counts(1).drops, 40);
+  fabric.SetSpine(1, {kRate, 0}, 100 * kSize);
+  EXPECT_EQ(fabric.Run(100 * kSize, 200 * kSize), kNever);
+  EXPECT_EQ(hosts_.received[2].size(), 10u);
+}
+
+TEST(FrameTest, FlowsAreByAddressesProtocolAndPorts) {
+  const Frame first = FrameOfFlow(60, 1, 1);
+  EXPECT_EQ(first.flow(), FrameOfFlow(70, 1, 9).flow());  // the size and the MAC address do not matter
+  for (const size_t byte : {23u, 26u, 33u, 34u, 37u}) {
+    Frame other = first;
+    other.bytes[byte] ^= static_cast<std::byte>(byte == 23 ? 17 ^ 6 : 1);
+    EXPECT_NE(other.flow(), first.flow()) << byte;
+  }
+  Frame fragment = first, later = first;
+  fragment.bytes[21] = later.bytes[21] = std::byte{8};
+  later.bytes[34] = std::byte{7};  // not a port
+  EXPECT_EQ(fragment.flow(), later.flow());
+  EXPECT_EQ(Frame{std::vector<std::byte>(60)}.flow(), 0u);
+}
+
 TEST(FrameTest, PriorityAndImportanceAreReadInBothVersionsOfIp) {
   EXPECT_EQ(FrameOf(60, 5, kImportant).priority(), 5u);
   EXPECT_TRUE(FrameOf(60, 5, kImportant).important());

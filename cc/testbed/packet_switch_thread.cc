@@ -38,10 +38,11 @@ void WriteQueue(std::ostream& out, size_t priority, const OutputQueue::Counts& c
 }  // namespace
 
 Result<std::unique_ptr<PacketSwitchThread>> PacketSwitchThread::Start(const std::vector<HostLink>& links, int64_t mtu,
-                                                                      const QueueLimits& limits) {
+                                                                      const QueueLimits& limits,
+                                                                      const std::vector<PacketSwitch::Link>& spines) {
   std::vector<PacketSwitch::Port> ports;
   for (const HostLink& link : links) ports.push_back(link.port);
-  std::unique_ptr<PacketSwitchThread> started(new PacketSwitchThread(ports, limits));
+  std::unique_ptr<PacketSwitchThread> started(new PacketSwitchThread(ports, limits, spines));
   std::promise<Status> opened;
   started->thread_ = StartThread([&opened, &links, mtu, self = started.get()] {
     const Status status = self->OpenAll(links, mtu);  // opening moves this thread to the devices' namespaces
@@ -75,6 +76,13 @@ Status PacketSwitchThread::SetLink(size_t port, PacketSwitch::Link link) {
   return Status();
 }
 
+Status PacketSwitchThread::SetSpine(size_t spine, PacketSwitch::Link link) {
+  const std::lock_guard<std::mutex> lock(mutex_);
+  if (spine >= switch_.num_spines()) return InvalidArgument("the switch has no spine " + std::to_string(spine));
+  switch_.SetSpine(spine, link, Now());
+  return Status();
+}
+
 std::string PacketSwitchThread::Report() const {
   const std::lock_guard<std::mutex> lock(mutex_);
   std::ostringstream out;
@@ -89,6 +97,12 @@ std::string PacketSwitchThread::Report() const {
       WriteQueue(out, priority, counts);
     }
     out << "]}";
+  }
+  out << "], \"spines\": [";
+  for (size_t spine = 0; spine < switch_.num_spines(); ++spine) {
+    const PacketSwitch::SpineCounts counts = switch_.spine_counts(spine);
+    out << (spine > 0 ? ", " : "") << "{\"packets\": " << counts.packets << ", \"bytes\": " << counts.bytes
+        << ", \"drops\": " << counts.drops << ", \"random_losses\": " << counts.random_losses << "}";
   }
   out << "]}";
   return out.str();

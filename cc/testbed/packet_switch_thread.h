@@ -34,12 +34,14 @@ class PacketSwitchThread {
 
   // Returns an error if a device cannot be opened.
   static Result<std::unique_ptr<PacketSwitchThread>> Start(const std::vector<HostLink>& links, int64_t mtu,
-                                                           const QueueLimits& limits);
+                                                           const QueueLimits& limits,
+                                                           const std::vector<PacketSwitch::Link>& spines = {});
   ~PacketSwitchThread();
 
   Status SetLink(size_t port, PacketSwitch::Link link);
-  // Returns JSON: {"ports": [{"random_losses": 0, "queues": [{"priority": 0, …}]}]}. Times are in seconds. Unused
-  // queues are left out.
+  Status SetSpine(size_t spine, PacketSwitch::Link link);
+  // Returns JSON: {"ports": [{"random_losses": 0, "queues": [{"priority": 0, …}]}], "spines": [{"packets": 0, …}]}.
+  // Times are in seconds. Unused queues are left out.
   std::string Report() const;
 
  private:
@@ -52,8 +54,9 @@ class PacketSwitchThread {
     std::vector<Tap> taps;
   };
 
-  PacketSwitchThread(const std::vector<PacketSwitch::Port>& ports, const QueueLimits& limits)
-      : switch_(ports, limits, &taps_) {}
+  PacketSwitchThread(const std::vector<PacketSwitch::Port>& ports, const QueueLimits& limits,
+                     const std::vector<PacketSwitch::Link>& spines)
+      : switch_(ports, limits, &taps_, spines) {}
 
   Status OpenAll(const std::vector<HostLink>& links, int64_t mtu);
   void Work();

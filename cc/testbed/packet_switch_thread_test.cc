@@ -12,8 +12,9 @@ namespace {
 TEST(PacketSwitchThreadTest, WithoutDevicesItRunsAndEnds) {
   const Result<std::unique_ptr<PacketSwitchThread>> started = PacketSwitchThread::Start({}, 1500, {});
   ASSERT_TRUE(started.ok());
-  EXPECT_EQ(started.value()->Report(), "{\"ports\": []}");
+  EXPECT_EQ(started.value()->Report(), "{\"ports\": [], \"spines\": []}");
   EXPECT_EQ(started.value()->SetLink(0, {}).message(), "the switch has no port 0");
+  EXPECT_EQ(started.value()->SetSpine(0, {}).message(), "the switch has no spine 0");
 }
 
 TEST(PacketSwitchThreadTest, ANamespaceThatIsNotThereIsAnError) {

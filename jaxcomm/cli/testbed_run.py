@@ -20,7 +20,7 @@ from jaxcomm.distributed.launch import supervise
 from jaxcomm.environment import HOST
 from jaxcomm.errors import JaxcommError
 from jaxcomm.report.tables import table
-from jaxcomm.testbed import Layout, LinkCounters, QueueCounters
+from jaxcomm.testbed import Layout, LinkCounters, QueueCounters, SpineCounters
 
 EXAMPLE = """
     jaxcomm testbed run racks.toml -- python train.py --steps 100
@@ -80,14 +80,20 @@ def _run(layout: Layout, command: Sequence[str], args: Namespace) -> int:
             failure = supervise.supervise(command, [kept | each for each in own], show)
     finally:
         timer.cancel()
-    links, queues = testbed.counters(layout), testbed.queue_counters(layout)
+    links, queues, spines = testbed.counters(layout), testbed.queue_counters(layout), testbed.spine_counters(layout)
     if args.json:
-        counted = {"links": [link._asdict() for link in links], "queues": [queue._asdict() for queue in queues]}
+        counted = {
+            "links": [link._asdict() for link in links],
+            "queues": [queue._asdict() for queue in queues],
+            "spines": [spine._asdict() for spine in spines],
+        }
         output.print_json("testbed-run", {"testbed": _document(layout), **counted})
     else:
         print(_links(links), flush=True)
         if queues:
             print(_queues(queues), flush=True)
+        if spines:
+            print(_spines(spines), flush=True)
     if expired.is_set():
         raise JaxcommError(
             f"the processes have not ended after {args.time_limit:g} s, so they were terminated.\n"
@@ -162,6 +168,15 @@ def _queues(queues: Sequence[QueueCounters]) -> str:
         for queue in queues
     ]
     return "packets that waited in the switch, by destination:\n" + table(head, rows)
+
+
+def _spines(spines: Sequence[SpineCounters]) -> str:
+    head = ["spine", "packets", "MB", "dropped by queues", "lost"]
+    rows = [
+        [each.spine, str(each.packets), f"{each.bytes / 1e6:.1f}", str(each.drops), str(each.random_losses)]
+        for each in spines
+    ]
+    return "packets that crossed a spine:\n" + table(head, rows)
 
 
 def _dry_run(layout: Layout, command: Sequence[str], args: Namespace) -> int:

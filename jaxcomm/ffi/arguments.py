@@ -34,6 +34,9 @@ class UdpConnection(Struct):
         ("receives", c_char_p),
         ("packet_bytes", c_int64),
         ("window", c_int64),
+        ("more_sockets", c_void_p),
+        ("more_keys", c_char_p),
+        ("num_more", c_int64),
     )
 
 

@@ -12,7 +12,16 @@ from jaxcomm.testbed.hosts import contents, first_process
 from jaxcomm.testbed.layout import Layout
 from jaxcomm.testbed.machine import up
 from jaxcomm.testbed.network import build
-from jaxcomm.testbed.packet_switch import LinkState, QueueCounters, queue_counters, set_link
+from jaxcomm.testbed.packet_switch import (
+    LinkState,
+    QueueCounters,
+    SpineCounters,
+    SpineState,
+    queue_counters,
+    set_link,
+    set_spine,
+    spine_counters,
+)
 from jaxcomm.testbed.picture import picture
 from jaxcomm.testbed.processes import coordinator, environments, on_its_host
 from jaxcomm.testbed.requirements import Requirement, requirements
@@ -27,6 +36,8 @@ __all__ = [
     "LinkState",
     "QueueCounters",
     "Requirement",
+    "SpineCounters",
+    "SpineState",
     "Testbed",
     "TestbedSwitch",
     "build",
@@ -45,6 +56,8 @@ __all__ = [
     "queue_counters",
     "requirements",
     "set_link",
+    "set_spine",
+    "spine_counters",
     "timeline",
     "up",
 ]

@@ -13,7 +13,7 @@ from typing import Final, NamedTuple
 from jaxcomm.testbed import network, packet_switch
 from jaxcomm.testbed.layout import Layout
 from jaxcomm.testbed.network import Command
-from jaxcomm.testbed.packet_switch import LinkState
+from jaxcomm.testbed.packet_switch import LinkState, SpineState
 from jaxcomm.testbed.processes import FLOW_PORT, receive_flow, send_flow
 
 _TIMEOUT_S: Final = 20
@@ -22,8 +22,8 @@ _TIMEOUT_S: Final = 20
 class Event(NamedTuple):
     """A command that runs `at_s` seconds after the start.
 
-    A command that `stays` runs in the background until the testbed ends. An event with `link` has no command: the
-    packet switch sets the link to this state.
+    A command that `stays` runs in the background until the testbed ends. An event with `link` or `spine` has no
+    command: the packet switch sets the link, or the spine's links, to this state.
     """
 
     at_s: float
@@ -31,6 +31,7 @@ class Event(NamedTuple):
     command: Command = ()
     stays: bool = False
     link: LinkState | None = None
+    spine: SpineState | None = None
 
 
 def timeline(layout: Layout) -> list[Event]:
@@ -51,6 +52,14 @@ def timeline(layout: Layout) -> list[Event]:
         for at_s, text, commands, state in done:
             events += [Event(at_s, text, command) for command in commands]
             events += [Event(at_s, text, link=state)] if layout.testbed.switch else []
+    for spine in layout.testbed.spines:
+        for spine_cut in spine.cuts:
+            how = "fails" if spine_cut.mbit is None else f"has {spine_cut.mbit:g} Mbit/s"
+            failed = packet_switch.failed(spine, spine_cut)
+            events.append(Event(spine_cut.at_s, f"the spine {spine.name} {how}", spine=failed))
+            if spine_cut.repaired_s is not None:
+                repaired = SpineState(spine.name, spine.mbit, 0.0)
+                events.append(Event(spine_cut.repaired_s, f"the spine {spine.name} is repaired", spine=repaired))
     return sorted(events, key=lambda event: event.at_s)
 
 
@@ -82,6 +91,8 @@ def carry_out(layout: Layout, event: Event) -> None:
     """Carries out an event now."""
     if event.link is not None:
         packet_switch.set_link(layout, event.link)
+    elif event.spine is not None:
+        packet_switch.set_spine(layout, event.spine)
     elif event.stays:  # the command runs until the testbed kills its processes
         subprocess.Popen(event.command, stdout=subprocess.DEVNULL)
     else:

@@ -79,6 +79,11 @@ class Layout:
         """The two interfaces of a rack's uplink: at the rack's bridge, and at the rail's core bridge."""
         return f"n{self._network(rail)}up{self._rack(rack)}", f"n{self._network(rail)}down{self._rack(rack)}"
 
+    def leaf(self, host: str, rail: str) -> int:
+        """The number of the switch to which a host's link to a rail leads. Each rail has a fabric of its own."""
+        rack = self.testbed.hosts[self._host(host)].rack
+        return 0 if rack is None else self._network(rail) * len(self.testbed.racks) + self._rack(rack)
+
     def _network(self, name: str) -> int:
         return _CONTROL_NETWORK if name == CONTROL else [rail.name for rail in self.testbed.rails].index(name)
 

@@ -36,9 +36,11 @@ def build(layout: Layout) -> Iterator[Command]:
         yield "ip", "-n", namespace, "link", "set", "lo", "up"
     yield from _bridge(layout, layout.core(CONTROL))
     for rail in testbed.rails:
-        if testbed.switch is None:
-            yield from _bridge(layout, layout.core(rail.name))
+        if testbed.switch is not None:
+            continue
+        yield from _bridge(layout, layout.core(rail.name))
         for rack in testbed.racks:
+            assert rack.uplink_mbit is not None  # the schema requires it, because there are no spines
             yield from _bridge(layout, layout.rack_bridge(rack.name, rail.name))
             yield from _uplink(layout, rack.name, rail.name, rack.uplink_mbit)
     for host in testbed.hosts:

@@ -14,7 +14,7 @@ from typing import Any, Final, NamedTuple
 
 from jaxcomm.ffi.core import TEXT, Core
 from jaxcomm.testbed.layout import Layout
-from jaxcomm.testbed.schema import Cut
+from jaxcomm.testbed.schema import Cut, SpineCut, TestbedSpine
 from jaxcomm.testbed.switch_schema import PRIORITIES
 
 _BYTES_PER_MBIT: Final = 125_000
@@ -25,11 +25,12 @@ _LIBRARY: Final = Core(
     Path(__file__).parent / "libjaxcomm_testbed.so",
     {
         "packet_switch_start": (
-            *(ctypes.c_char_p, ctypes.c_char_p, ctypes.c_int64, ctypes.c_int64),
+            *(ctypes.c_char_p, ctypes.c_char_p, ctypes.c_char_p, ctypes.c_int64, ctypes.c_int64),
             ctypes.POINTER(ctypes.c_int64),
         ),
         "packet_switch_stop": (ctypes.c_char_p,),
         "packet_switch_set_link": (ctypes.c_char_p, ctypes.c_int64, ctypes.c_double, ctypes.c_double),
+        "packet_switch_set_spine": (ctypes.c_char_p, ctypes.c_int64, ctypes.c_double, ctypes.c_double),
         "packet_switch_report": (ctypes.c_char_p, TEXT),
     },
     cure="install the package (`make setup`)",
@@ -43,6 +44,24 @@ class LinkState(NamedTuple):
     rail: str
     mbit: float
     loss: float
+
+
+class SpineState(NamedTuple):
+    """The links of a spine: their rate and the share of packets that they lose, in each direction."""
+
+    spine: str
+    mbit: float
+    loss: float
+
+
+class SpineCounters(NamedTuple):
+    """A spine: the packets and bytes that it has passed on, and the packets that it has dropped or lost at random."""
+
+    spine: str
+    packets: int
+    bytes: int
+    drops: int
+    random_losses: int
 
 
 class QueueCounters(NamedTuple):
@@ -76,8 +95,10 @@ def running(layout: Layout) -> Iterator[None]:
         yield
         return
     links = [_line(layout, intact(layout, host, rail)) for host, rail in _ports(layout)]
+    spines = [f"{_BYTES_PER_MBIT * spine.mbit!r} 0" for spine in testbed.spines]
     limits = (ctypes.c_int64 * (2 * PRIORITIES))(*testbed.switch.ordinary, *testbed.switch.important)
-    _LIBRARY.call("packet_switch_start", layout.id, "\n".join(links), testbed.mtu, testbed.switch.buffer_bytes, limits)
+    lines = ("\n".join(links), "\n".join(spines))
+    _LIBRARY.call("packet_switch_start", layout.id, *lines, testbed.mtu, testbed.switch.buffer_bytes, limits)
     try:
         yield
     finally:
@@ -110,10 +131,32 @@ def set_link(layout: Layout, link: LinkState) -> None:
     _LIBRARY.call("packet_switch_set_link", layout.id, port, _BYTES_PER_MBIT * link.mbit, link.loss)
 
 
+def set_spine(layout: Layout, state: SpineState) -> None:
+    """Sets the rate and loss of a spine's links."""
+    number = [spine.name for spine in layout.testbed.spines].index(state.spine)
+    _LIBRARY.call("packet_switch_set_spine", layout.id, number, _BYTES_PER_MBIT * state.mbit, state.loss)
+
+
+def failed(spine: TestbedSpine, cut: SpineCut) -> SpineState:
+    """Returns the state of a spine during a cut."""
+    return SpineState(spine.name, spine.mbit, 1.0) if cut.mbit is None else SpineState(spine.name, cut.mbit, 0.0)
+
+
 def report(layout: Layout) -> dict[tuple[str, str], dict[str, Any]]:
     """The counters of the running switch, by host and rail."""
-    ports = json.loads(_LIBRARY.text("packet_switch_report", layout.id))["ports"]
-    return dict(zip(_ports(layout), ports, strict=True))
+    return dict(zip(_ports(layout), _report(layout)["ports"], strict=True))
+
+
+def spine_counters(layout: Layout) -> list[SpineCounters]:
+    """Returns the counters of all spines, in the file's order."""
+    if not layout.testbed.spines:
+        return []
+    counters = zip(layout.testbed.spines, _report(layout)["spines"], strict=True)
+    return [SpineCounters(spine.name, **counts) for spine, counts in counters]
+
+
+def _report(layout: Layout) -> Any:
+    return json.loads(_LIBRARY.text("packet_switch_report", layout.id))
 
 
 def queue_counters(layout: Layout) -> list[QueueCounters]:
@@ -137,4 +180,5 @@ def _ports(layout: Layout) -> list[tuple[str, str]]:
 def _line(layout: Layout, link: LinkState) -> str:
     address = int(layout.mac(link.host, link.rail).replace(":", ""), 16)
     rate = _BYTES_PER_MBIT * link.mbit
-    return f"{layout.namespace(link.host)} {link.rail} {address} {rate!r} {link.loss!r}"
+    leaf = layout.leaf(link.host, link.rail)
+    return f"{layout.namespace(link.host)} {link.rail} {address} {rate!r} {link.loss!r} {leaf}"

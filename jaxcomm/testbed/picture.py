@@ -15,6 +15,12 @@ def picture(layout: Layout) -> str:
     lines += [f"rail {rail.name}: {layout.subnet(rail.name)}, {rail.mbit:g} Mbit/s per host" for rail in testbed.rails]
     if testbed.switch is not None:
         lines.append(_switch(testbed.switch))
+    for spine in testbed.spines:
+        cuts = [
+            f", {'fails' if cut.mbit is None else f'{cut.mbit:g} Mbit/s'} {_span(cut.at_s, cut.repaired_s)}"
+            for cut in spine.cuts
+        ]
+        lines.append(f"spine {spine.name}: {spine.mbit:g} Mbit/s per rack{''.join(cuts)}")
     lines += [
         f"traffic: {flow.src} → {flow.dst} over {testbed.rail_of(flow)}, {_span(flow.start_s, flow.stop_s)}"
         for flow in testbed.flows
@@ -24,7 +30,8 @@ def picture(layout: Layout) -> str:
     racks = []
     for rack in testbed.racks:
         inside = _branches([[_host(layout, host)] for host in testbed.hosts if host.rack == rack.name])
-        racks.append([f"rack {rack.name}: uplink {rack.uplink_mbit:g} Mbit/s", *inside])
+        uplink = "a leaf of the fabric" if rack.uplink_mbit is None else f"uplink {rack.uplink_mbit:g} Mbit/s"
+        racks.append([f"rack {rack.name}: {uplink}", *inside])
     return "\n".join([*lines, *_branches(racks)])
 
 

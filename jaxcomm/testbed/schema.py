@@ -28,10 +28,35 @@ class TestbedRail(Value):
 
 
 class TestbedRack(Value):
-    """Hosts behind one switch. `uplink_mbit` is the rate of the rack's uplink in each rail in Mbit/s, each way."""
+    """Hosts behind one switch. `uplink_mbit` is the rate of the rack's uplink in each rail in Mbit/s, each way.
+
+    With spines, a rack has no uplink: its switch is a leaf, which has a link to each spine.
+    """
 
     name: str
-    uplink_mbit: Mbit
+    uplink_mbit: Mbit | None = None
+
+
+class SpineCut(Value):
+    """A spine that fails `at_s` seconds after the start. It is repaired `repaired_s` seconds after the start, or never.
+
+    The spine's links lose all packets or, if `mbit` is given, have this rate.
+    """
+
+    at_s: Seconds
+    repaired_s: Seconds | None = None
+    mbit: Mbit | None = None
+
+
+class TestbedSpine(Value):
+    """A switch that connects all racks. `mbit` is the rate of its link to each rack in each rail in Mbit/s, each way.
+
+    `cuts` are the times when it fails.
+    """
+
+    name: str
+    mbit: Mbit
+    cuts: Annotated[tuple[SpineCut, ...], Field(max_length=64)] = ()
 
 
 class TestbedHost(Value):
@@ -85,7 +110,9 @@ class Testbed(Value):
     """Hosts, the rails that connect them, and faults. Seconds count from the start of the processes.
 
     `mtu` is the MTU of every rail, in bytes. `congestion_control` is the congestion control of TCP. If `switch` is
-    given, jaxcomm's own switch connects the hosts. Otherwise kernel bridges connect the hosts.
+    given, jaxcomm's own switch connects the hosts. Otherwise kernel bridges connect the hosts. With `spines`, the
+    switch is a fabric: a packet to a host of another rack crosses the spine that a hash of its addresses, protocol and
+    ports selects (ECMP).
     """
 
     __test__ = False  # tells pytest that this is not a test class
@@ -95,6 +122,7 @@ class Testbed(Value):
     switch: TestbedSwitch | None = None
     rails: Annotated[tuple[TestbedRail, ...], Field(min_length=1, max_length=8)]
     racks: Annotated[tuple[TestbedRack, ...], Field(max_length=16)] = ()
+    spines: Annotated[tuple[TestbedSpine, ...], Field(max_length=8)] = ()
     hosts: Annotated[tuple[TestbedHost, ...], Field(min_length=2, max_length=32)]
     packet_loss: Annotated[tuple[LossyLink, ...], Field(max_length=512)] = ()
     cuts: Annotated[tuple[Cut, ...], Field(max_length=512)] = ()
@@ -102,9 +130,10 @@ class Testbed(Value):
 
     @pydantic.model_validator(mode="after")
     def _names_are_names(self) -> Self:
-        named: dict[str, Sequence[TestbedRail | TestbedRack | TestbedHost]] = {
+        named: dict[str, Sequence[TestbedRail | TestbedRack | TestbedSpine | TestbedHost]] = {
             "rails": self.rails,
             "racks": self.racks,
+            "spines": self.spines,
             "hosts": self.hosts,
         }
         for kind, items in named.items():
@@ -124,12 +153,38 @@ class Testbed(Value):
     def _the_switch_takes_packets(self) -> Self:
         if self.switch is None:
             return self
-        if self.racks:
-            raise ValueError("switch is given beside racks; all hosts meet in one switch, so leave out the racks")
+        if self.racks and not self.spines:
+            raise ValueError(
+                "switch is given beside racks; all hosts meet in one switch, so leave out the racks, or add spines"
+            )
         if self.switch.plan is None and self.switch.buffer_bytes < self.mtu + HEADER_BYTES:
             raise ValueError(
                 f"switch.buffer_bytes is {self.switch.buffer_bytes}; a packet has up to {self.mtu + HEADER_BYTES}"
             )
+        return self
+
+    @pydantic.model_validator(mode="after")
+    def _spines_connect_racks(self) -> Self:
+        for i, rack in enumerate(self.racks):
+            if rack.uplink_mbit is None and not self.spines:
+                raise ValueError(f"racks[{i}].uplink_mbit is missing; without spines, every rack has an uplink")
+            if rack.uplink_mbit is not None and self.spines:
+                raise ValueError(f"racks[{i}].uplink_mbit is given beside spines, whose rates count; leave it out")
+        if not self.spines:
+            return self
+        if self.switch is None:
+            raise ValueError("spines are given without a switch, which they are part of; add a table [switch]")
+        if len(self.spines) == 1 or len(self.racks) < 2:
+            raise ValueError(
+                f"spines has {len(self.spines)} entries and racks {len(self.racks)}; a fabric has at least 2 of each"
+            )
+        for i, spine in enumerate(self.spines):
+            for j, cut in enumerate(spine.cuts):
+                where = f"spines[{i}].cuts[{j}]"
+                if cut.repaired_s is not None and cut.repaired_s <= cut.at_s:
+                    raise ValueError(f"{where}.repaired_s is {cut.repaired_s:g}; it must come after at_s, {cut.at_s:g}")
+                if any(_overlap(cut, other) for other in spine.cuts[:j]):
+                    raise ValueError(f"{where} begins before an earlier cut of the same spine is repaired")
         return self
 
     @pydantic.model_validator(mode="after")
@@ -207,7 +262,7 @@ class Testbed(Value):
         return sum(host.processes for host in self.hosts)
 
 
-def _overlap(one: Cut, other: Cut) -> bool:
+def _overlap(one: Cut | SpineCut, other: Cut | SpineCut) -> bool:
     first, second = sorted((one, other), key=lambda cut: cut.at_s)
     return first.repaired_s is None or second.at_s < first.repaired_s
 

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from jaxcomm.distributed.connect.settings import NamedRail, Settings, from_environment, named_rails
+from jaxcomm.distributed.connect.settings import NamedRail, Settings, from_environment, named_rails, udp_paths
 from jaxcomm.distributed.launch.job import is_job
 from jaxcomm.errors import JaxcommError
 
@@ -79,9 +79,17 @@ def test_rails_are_words(value: Any) -> None:
         named_rails("rails", value)
 
 
+def test_udp_rails_have_one_path_unless_more_are_set() -> None:
+    assert [udp_paths({}), udp_paths({"JAXCOMM_UDP_PATHS": "64"})] == [1, 64]
+
+
 @pytest.mark.parametrize(
     ("name", "value"),
-    [("TRANSPORT", "ucx"), *(("CONNECT_TIMEOUT_S", value) for value in ("0", "-1", "nan", "inf", "soon", "1e9"))],
+    [
+        ("TRANSPORT", "ucx"),
+        *(("UDP_PATHS", value) for value in ("0", "65", "-1", "2.5", "many", "9" * 9)),
+        *(("CONNECT_TIMEOUT_S", value) for value in ("0", "-1", "nan", "inf", "soon", "1e9")),
+    ],
 )
 def test_what_cannot_be_meant_is_named(name: str, value: str) -> None:
     with pytest.raises(JaxcommError, match=rf"^JAXCOMM_{name} is '{value}'.*\n  Cure: "):

@@ -13,7 +13,7 @@ from concurrent.futures import ThreadPoolExecutor
 import pytest
 
 from jaxcomm.distributed.connect import secret, udp_paths
-from jaxcomm.distributed.connect.udp_paths import UdpPath
+from jaxcomm.distributed.connect.udp_paths import UdpPath, UdpSocket
 from jaxcomm.distributed.rails.rail_ends import RailEnd
 from jaxcomm.errors import JaxcommError
 from tests.distributed.narrow import Narrow
@@ -89,6 +89,46 @@ def test_each_path_has_keys_of_its_own(connections: tuple[socket.socket, socket.
             keys.add(path.sends)
             path.socket.close()
     assert len(keys) == 4
+
+
+def test_several_paths_have_ports_and_keys_of_their_own(
+    connections: tuple[socket.socket, socket.socket], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    numbers = iter((5, 3))  # the side with fewer paths determines their number
+    monkeypatch.setattr(udp_paths, "udp_paths", lambda: next(numbers))
+    one, other = agreed(connections, (KEY, KEY))
+    assert isinstance(one, UdpPath)
+    assert isinstance(other, UdpPath)
+    ends = [[UdpSocket(path.socket, path.sends, path.receives), *path.more] for path in (one, other)]
+    assert len(ends[0]) == len(ends[1]) == 3
+    for near, far in zip(*ends, strict=True):
+        assert near.socket.getpeername() == far.socket.getsockname()
+        assert far.socket.getpeername() == near.socket.getsockname()
+        assert (near.sends, near.receives) == (far.receives, far.sends)
+    assert len({each.sends for end in ends for each in end}) == 6
+    for path in (one, other):
+        path.close_sockets()
+
+
+@pytest.mark.parametrize("passing", [0, 2])
+def test_one_path_that_passes_packets_suffices(
+    connections: tuple[socket.socket, socket.socket], monkeypatch: pytest.MonkeyPatch, passing: int
+) -> None:
+    monkeypatch.setattr(udp_paths, "udp_paths", lambda: 3)
+    read_packet = udp_paths._Side.read_packet
+
+    def read(side: udp_paths._Side, number: int) -> None:
+        if number == passing:
+            read_packet(side, number)
+        else:
+            with contextlib.suppress(OSError):
+                side.sockets[number].recv(1 << 16)  # which is lost
+
+    monkeypatch.setattr(udp_paths._Side, "read_packet", read)
+    for path in agreed(connections, (KEY, KEY)):
+        assert isinstance(path, UdpPath)
+        assert len(path.more) == 2
+        path.close_sockets()
 
 
 def test_a_process_with_another_key_is_refused(connections: tuple[socket.socket, socket.socket]) -> None:

@@ -25,6 +25,14 @@ SECOND = '[[rails]]\nname = "eth1"\nmbit = 125\n'
 HOSTS = '[[hosts]]\nname = "a"\n[[hosts]]\nname = "b"\n'
 SWITCH = "\n[switch]\n"
 RACK = '[[racks]]\nname = "left"\nuplink_mbit = 100\n'
+SPINES = '[[spines]]\nname = "s1"\nmbit = 100\n[[spines]]\nname = "s2"\nmbit = 25\n#2\n'
+FABRIC = (
+    '[switch]\n[[racks]]\nname = "left"\n#1\n[[racks]]\nname = "right"\n'
+    + HOSTS.replace("\n[[", '\nrack = "left"\n[[')
+    + 'rack = "right"\n'
+    + SPINES
+)
+CUT = "cuts = [{ at_s = %s }]"
 
 
 @pytest.fixture
@@ -75,6 +83,13 @@ def cut(*fields: str) -> str:
         (RAIL + HOSTS + '[[flows]]\nsrc = "a"\ndst = "a"', 'flows[0].dst is "a", its src'),
         (RAIL + HOSTS + '[[flows]]\nsrc = "a"\ndst = "b"\nstop_s = 0', "flows[0].stop_s is 0; it must come after"),
         (RAIL + RACK + (HOSTS + "#").replace('"\n', '"\nrack = "left"\n') + SWITCH, "switch is given beside racks"),
+        (RAIL + FABRIC.replace("[switch]", ""), "spines are given without a switch, which they are part of"),
+        (RAIL + FABRIC + '[[spines]]\nname = "s1"\nmbit = 9', 'spines[2].name is "s1", which another of the spines'),
+        (RAIL + FABRIC.replace("#1", "uplink_mbit = 9"), "racks[0].uplink_mbit is given beside spines"),
+        (RAIL + RACK.replace("uplink_mbit", "#") + HOSTS, "racks[0].uplink_mbit is missing; without spines, every"),
+        (RAIL + HOSTS + SWITCH + SPINES, "spines has 2 entries and racks 0; a fabric has at least 2 of each"),
+        (RAIL + FABRIC.replace("#2", CUT % "2, repaired_s = 1"), "spines[1].cuts[0].repaired_s is 1; it must come aft"),
+        (RAIL + FABRIC.replace("#2", CUT % "2 }, { at_s = 3"), "spines[1].cuts[1] begins before an earlier cut of"),
         (RAIL + HOSTS + SWITCH + "buffer_bytes = 1513", "switch.buffer_bytes is 1513; a packet has up to 1514"),
         (RAIL + HOSTS + SWITCH + "limits = [1, 2]", "switch.limits has 2 entries; at least 8 are needed"),
         (RAIL + HOSTS + SWITCH + f"threshold_bytes = 1\nthresholds = {[9] * 8}", "threshold_bytes is given beside thr"),
@@ -198,6 +213,19 @@ def test_links_to_a_switch_are_taps_which_it_cuts_itself(file: Path) -> None:
     assert "the program nft" not in {each.name for each in testbed.requirements(layout.testbed)}
 
 
+def test_spines_connect_racks_and_fail_at_their_times(file: Path) -> None:
+    cuts = CUT % "1, repaired_s = 2 }, { at_s = 3, mbit = 5"
+    file.write_text(RAIL + SECOND + FABRIC.replace("#2", cuts))
+    layout = Layout(testbed.load(file), "0")
+    assert not any("rack" in " ".join(command) for command in testbed.build(layout))
+    assert [layout.leaf(host, rail) for rail in ("eth0", "eth1") for host in "ab"] == [0, 1, 2, 3]
+    states = [(event.at_s, event.spine) for event in testbed.timeline(layout)]
+    assert states == [(1, ("s2", 25, 1)), (2, ("s2", 25, 0)), (3, ("s2", 5, 0))]
+    drawn = testbed.picture(layout)
+    assert "spine s2: 25 Mbit/s per rack, fails from 1 s to 2 s, 5 Mbit/s from 3 s\n" in drawn
+    assert "├─ rack left: a leaf of the fabric\n" in drawn
+
+
 def test_processes_know_their_host(file: Path) -> None:
     file.write_text(RAIL + SECOND + HOSTS + "processes = 2\ndelay_s = 0.25\n")
     layout = Layout(testbed.load(file), "1a2b3c4d")
@@ -251,10 +279,11 @@ def test_bad_usage(capsys: Capture) -> None:
 
 def test_the_files_in_the_guide_are_testbeds() -> None:
     guide = (Path(__file__).parents[2] / "docs" / "guides" / "testbed.md").read_text()
-    whole, switch = (part.split("```")[0] for part in guide.split("```toml\n")[1:])
+    whole, switch, fabric = (part.split("```")[0] for part in guide.split("```toml\n")[1:])
     found = Testbed.model_validate(tomllib.loads(whole))
     assert found.racks and found.packet_loss and found.cuts and found.flows
     assert found.switch is None and Testbed.model_validate(tomllib.loads(RAIL + HOSTS + switch)).switch
+    assert Testbed.model_validate(tomllib.loads(RAIL + fabric)).spines[1].cuts[1].mbit == 10
     others = (
         switch.replace("\nthreshold_bytes", "\n#").replace("# thresholds", "thresholds").replace("# limits", "limits")
     )

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+import time
 from pathlib import Path
 
 import pytest
@@ -84,6 +85,35 @@ def test_links_keep_to_their_rates_and_are_cut_and_repaired() -> None:
                 assert not ends or first_line(ping) == ("lost" if "cut" in event.text else "reached")
     with pytest.raises(JaxcommError, match=f"testbed {layout.id} has no switch"):
         testbed.queue_counters(layout)
+
+
+def test_a_flow_crosses_one_spine_which_fails_and_is_repaired() -> None:
+    racks = [{"name": "left"}, {"name": "right"}]
+    spines = [
+        {"name": name, "mbit": 50, "cuts": [{"at_s": 1 + 2 * i, "repaired_s": 2 + 2 * i}]}
+        for i, name in enumerate(("s1", "s2"))
+    ]
+    hosts = [{"name": "a", "rack": "left"}, {"name": "b", "rack": "right"}]
+    with testbed.up(made(hosts=hosts, racks=racks, spines=spines, switch={})) as layout:
+        assert 1 < mbit(layout, "a", "b") < 52
+        address = layout.address("b", "eth0")
+        before = testbed.spine_counters(layout)
+        assert before[0].packets + before[1].packets > 1000
+        with python(layout, "b", "-c", ECHO, address), python(layout, "a", "-c", PING, address) as ping:
+            assert first_line(ping) == "reached"
+            used = [after.packets > early.packets for early, after in zip(before, spines_of(layout), strict=True)]
+            for event in testbed.timeline(layout):
+                events.carry_out(layout, event)
+                failed = event.spine is not None and used[["s1", "s2"].index(event.spine.spine)]
+                assert not failed or first_line(ping) == ("lost" if "fails" in event.text else "reached")
+        lost = [each.random_losses > 0 for each in testbed.spine_counters(layout)]
+    assert lost == used and any(used)
+
+
+def spines_of(layout: testbed.Layout) -> list[testbed.SpineCounters]:
+    """The spines' counters after a moment in which the echo has passed in both directions."""
+    time.sleep(0.3)
+    return testbed.spine_counters(layout)
 
 
 def test_a_run_prints_what_waited(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:

@@ -14,6 +14,10 @@ struct UdpConnection {
   const uint8_t* receives;  // the key for packets that this process receives, 16 bytes
   int64_t packet_bytes;
   int64_t window;
+  // Further paths: their UDP sockets and, for each socket, the two keys as above.
+  const int32_t* more_sockets;
+  const uint8_t* more_keys;
+  int64_t num_more;
 };
 
 // The socket, address and keys of a connection over libfabric.

@@ -12,6 +12,7 @@
 #include <sstream>
 #include <string>
 #include <string_view>
+#include <tuple>
 #include <utility>
 #include <vector>
 
@@ -79,12 +80,19 @@ SipKey KeyOf(const uint8_t* bytes) {
 }
 
 UdpPath PathOf(const UdpConnection& given) {
+  constexpr int64_t kKeyBytes = std::tuple_size_v<SipKey>;
+  std::vector<UdpSocket> more;
+  for (int64_t i = 0; i < given.num_more; ++i) {
+    const uint8_t* const keys = given.more_keys + 2 * kKeyBytes * i;
+    more.push_back({given.more_sockets[i], KeyOf(keys), KeyOf(keys + kKeyBytes)});
+  }
   return {given.connection,
           given.socket,
           KeyOf(given.sends),
           KeyOf(given.receives),
           static_cast<uint32_t>(given.packet_bytes),
-          static_cast<uint32_t>(given.window)};
+          static_cast<uint32_t>(given.window),
+          std::move(more)};
 }
 
 FabricPath PathOf(const FabricConnection& given) {

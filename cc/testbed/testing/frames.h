@@ -21,6 +21,15 @@ inline Frame FrameOf(int64_t size, size_t priority = 0, bool important = kOrdina
   return frame;
 }
 
+// Returns a UDP packet of the flow with this source port.
+inline Frame FrameOfFlow(int64_t size, uint16_t source_port, uint64_t destination) {
+  Frame frame = FrameOf(size, 0, kOrdinary, destination);
+  frame.bytes[23] = std::byte{17};
+  frame.bytes[34] = std::byte(source_port >> 8);
+  frame.bytes[35] = std::byte(source_port & 0xff);
+  return frame;
+}
+
 // Returns the same limits for all priorities. Important frames may fill the buffer.
 inline QueueLimits Limits(int64_t buffer, int64_t ordinary) {
   QueueLimits limits;

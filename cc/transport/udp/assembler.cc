@@ -6,27 +6,31 @@
 #include <string>
 #include <utility>
 
+#include "cc/base/little_endian.h"
 #include "cc/transport/spans.h"
 
 namespace jaxcomm {
 
-Status Assembler::Take(const PacketHeader& header, const std::byte* bytes, size_t size, int64_t arrived) {
+Status Assembler::Take(const PacketHeader& header, const std::byte* bytes, size_t size, int64_t arrived,
+                       size_t number) {
   if (Status status = Check(header, size); !status.ok()) return status;
-  if (!window_.IsNew(header.number)) {
+  Path& path = paths_[number];
+  if (!path.window.IsNew(header.number)) {
     ++duplicates_;
     return Status();
   }
-  window_.See(header.number);
-  if (header.number == window_.newest()) newest_arrived_ = arrived;
-  ++unanswered_;
-  is_asked_ |= header.asks;
+  path.window.See(header.number);
+  if (header.number == path.window.newest()) path.newest_arrived = arrived;
+  newest_path_ = number;
+  ++path.unanswered;
+  path.is_asked |= header.asks;
   bool is_taken = true;
   if (header.kind != PacketKind::kProbe) {
     const Result<bool> taken = TakeFragment(header, bytes, size);
     if (!taken.ok()) return taken.status();
     is_taken = taken.value();
   }
-  if (is_taken) window_.Take(header.number);
+  if (is_taken) path.window.Take(header.number);
   See(header.sent);
   return Status();
 }
@@ -293,29 +297,32 @@ Status Assembler::DeliverOrdered() {
   return Status();
 }
 
-void Assembler::Answer(int64_t now, PacketHeader* header, std::byte (&bits)[kAnswerBytes]) {
-  const int64_t since = std::clamp<int64_t>(now - newest_arrived_, 0, UINT32_MAX);
+void Assembler::Answer(int64_t now, PacketHeader* header, std::byte (&bits)[kAnswerBytes], size_t number) {
+  Path& path = paths_[number];
+  const int64_t since = std::clamp<int64_t>(now - path.newest_arrived, 0, UINT32_MAX);
   *header = {PacketKind::kAnswer,
              waits_,
              ++answers_,
-             window_.newest(),
+             path.window.newest(),
              static_cast<uint32_t>(since),
-             static_cast<uint32_t>(newest_arrived_ / 1000),
-             static_cast<uint16_t>(messages_.oldest)};
-  window_.Bits(bits);
-  unanswered_ = 0;
-  is_asked_ = false;
+             static_cast<uint32_t>(path.newest_arrived / 1000),
+             static_cast<uint16_t>(number)};
+  path.window.Bits(bits);
+  StoreNumber<uint64_t>(messages_.oldest, bits + kAnsweredPackets / 8);
+  path.unanswered = 0;
+  path.is_asked = false;
 }
 
-void Assembler::Resume() {
+size_t Assembler::Resume() {
   waits_ = false;
-  Ask();
+  return Ask();
 }
 
-// Makes an acknowledgement due at once.
-void Assembler::Ask() {
-  is_asked_ = true;
-  ++unanswered_;
+// Makes an acknowledgement due at once. Returns its path.
+size_t Assembler::Ask() {
+  paths_[newest_path_].is_asked = true;
+  ++paths_[newest_path_].unanswered;
+  return newest_path_;
 }
 
 void Assembler::Cancel(const CallId& call) {

@@ -9,7 +9,8 @@
 // sent. If the message has a bound (LossLimit), it ends from then on as soon as the spans that are not whole may be
 // lost. The missing bytes are then zeroed, and later packets of the message are dropped. An error text completes the
 // sentence "process n has been cut off: it sent ...". After an error, no more packets of the process may be taken.
-// Memory is bounded: a packet for which there is no room is not taken, and the process retransmits the packet. Not
+// Memory is bounded: a packet for which there is no room is not taken, and the process retransmits the packet. The
+// packets of a process may arrive over several paths, each with packet numbers and acknowledgements of its own. Not
 // thread-safe.
 #pragma once
 
@@ -39,16 +40,19 @@ class Assembler {
   static constexpr int64_t kMaxKept = int64_t{8} << 20;
 
   // `fragment`: number of frame bytes in each packet, at least kHeaderBytes. A frame's last packet may hold fewer.
-  Assembler(uint32_t process, size_t fragment, Inbox* inbox) : process_(process), fragment_(fragment), inbox_(inbox) {}
+  Assembler(uint32_t process, size_t fragment, Inbox* inbox, size_t paths = 1)
+      : process_(process), fragment_(fragment), inbox_(inbox), paths_(paths) {}
 
   // `arrived`: when the packet arrived, in nanoseconds of WallClock(), as `now` in Answer.
-  Status Take(const PacketHeader& header, const std::byte* bytes, size_t size, int64_t arrived);
+  Status Take(const PacketHeader& header, const std::byte* bytes, size_t size, int64_t arrived, size_t path = 0);
 
   // owes_answer: whether packets have arrived since the last acknowledgement. owes_answer_now: whether kUnanswered
   // packets have arrived since the last acknowledgement, or one packet that requests an acknowledgement at once.
-  bool owes_answer() const { return unanswered_ > 0; }
-  bool owes_answer_now() const { return is_asked_ || unanswered_ >= kUnanswered; }
-  void Answer(int64_t now, PacketHeader* header, std::byte (&bits)[kAnswerBytes]);
+  bool owes_answer(size_t path = 0) const { return paths_[path].unanswered > 0; }
+  bool owes_answer_now(size_t path = 0) const {
+    return paths_[path].is_asked || paths_[path].unanswered >= kUnanswered;
+  }
+  void Answer(int64_t now, PacketHeader* header, std::byte (&bits)[kAnswerBytes], size_t path = 0);
 
   // NextBound: the earliest bound of a message that is arriving. Expire ends the messages whose bounds have passed, if
   // enough of them has arrived, and makes an acknowledgement due at once.
@@ -57,8 +61,9 @@ class Assembler {
 
   // Returns whether a message arrived before its Post and found no room.
   bool waits() const { return waits_; }
-  // Makes an acknowledgement due, which shows the process that there may be room again.
-  void Resume();
+  // Makes an acknowledgement due, which shows the process that there may be room again. Returns the path of the
+  // acknowledgement.
+  size_t Resume();
 
   bool at_end() const { return at_end_; }  // the goodbye has arrived
   int64_t duplicates() const { return duplicates_; }
@@ -92,6 +97,13 @@ class Assembler {
     uint64_t sent = 0;  // number of messages that the process has sent completely
   };
 
+  struct Path {
+    ReplayWindow window;
+    int unanswered = 0;  // packets since the last acknowledgement
+    bool is_asked = false;
+    int64_t newest_arrived = 0;
+  };
+
   static constexpr int kUnanswered = 16;
 
   Status Check(const PacketHeader& header, size_t size) const;
@@ -102,7 +114,7 @@ class Assembler {
   bool IsOver(uint64_t frame, const Arrival& arrival) const;
   std::vector<Span> BrokenSpans(const Arrival& arrival) const;
   void Lose(Arrival& arrival);
-  void Ask();
+  size_t Ask();
   bool Keep(const PacketHeader& header, Arrival& arrival);
   void Place(Arrival& arrival, uint32_t offset, const std::byte* bytes, size_t size);
   void Finish(uint64_t frame);
@@ -111,14 +123,14 @@ class Assembler {
   uint32_t process_;
   size_t fragment_;
   Inbox* inbox_;
-  ReplayWindow window_;
+  std::vector<Path> paths_;
+  size_t newest_path_ = 0;  // the path over which the newest packet arrived
   Stream messages_, ordered_;
   int64_t kept_ = 0;  // number of bytes kept
-  int unanswered_ = 0;
-  bool is_asked_ = false, waits_ = false, at_end_ = false;
+  bool waits_ = false, at_end_ = false;
   bool has_bounds_ = false;  // some arrival may have a bound that has not expired
-  uint64_t answers_ = 0;
-  int64_t newest_arrived_ = 0, duplicates_ = 0;
+  uint64_t answers_ = 0;     // on all paths, because any path may carry an acknowledgement
+  int64_t duplicates_ = 0;
 };
 
 }  // namespace jaxcomm

@@ -20,8 +20,10 @@ enum class PacketKind : uint8_t {
   kMessage = 1,  // a part of a message's frame
   kOrdered = 2,  // a part of the frame of a notice or goodbye; these frames are delivered in the order of their numbers
   kProbe = 3,    // requests an acknowledgement
-  kAnswer = 4,   // an acknowledgement, with kAnswerBytes of bits; bit i: whether packet `frame` - i was taken
-  kLossy = 5,    // a part of the frame of a lossy message (lossy_frame.h)
+  // An acknowledgement: kAnsweredPackets bits, of which bit i is whether packet `frame` - i was taken; then the number
+  // of the oldest message that the receiver has not finished, in 64 bits.
+  kAnswer = 4,
+  kLossy = 5,  // a part of the frame of a lossy message (lossy_frame.h)
 };
 
 struct PacketHeader {
@@ -37,17 +39,19 @@ struct PacketHeader {
   uint32_t offset = 0;
   // The size of the frame. In an acknowledgement: when packet `frame` arrived, in microseconds modulo 2^32.
   uint32_t bytes = 0;
-  uint16_t sent = 0;  // number of messages sent completely, counting this packet; modulo 2^16
+  // Number of messages sent completely, counting this packet; modulo 2^16. In an acknowledgement: the path whose
+  // packets it reports, which need not be the path that carries it.
+  uint16_t sent = 0;
 
   bool operator==(const PacketHeader& other) const;
 };
 
 constexpr size_t kPacketHeaderBytes = 32;
-constexpr size_t kAnswerBytes = 128;
+constexpr uint64_t kAnsweredPackets = 1024;
+constexpr size_t kAnswerBytes = kAnsweredPackets / 8 + sizeof(uint64_t);
 // The maximum number of messages in flight to a process, counted from the oldest incomplete message. The same limit
 // holds for notices.
 constexpr uint64_t kMaxFrames = 4096;
-constexpr uint64_t kAnsweredPackets = 8 * kAnswerBytes;
 
 void SealPacket(const PacketHeader& header, const SipKey& key, std::byte* packet, size_t size);
 std::optional<PacketHeader> OpenPacket(const std::byte* packet, size_t size, const SipKey& key);

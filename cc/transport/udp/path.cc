@@ -1,4 +1,4 @@
-// Reads, acknowledges, writes and ends one path of UdpTransport.
+// Reads, acknowledges and writes the paths to one process, and ends them together.
 #include <sys/epoll.h>
 #include <sys/socket.h>
 #include <unistd.h>
@@ -34,20 +34,22 @@ constexpr int kLeastHere = 4;  // minimum number of replies over TCP alone after
 
 }  // namespace
 
-void UdpTransport::Read(Lock& lock, Peer& peer) {
+void UdpTransport::Read(Lock& lock, Peer& peer, size_t number) {
   struct Opened {
     PacketHeader header;
     const Datagram* datagram;
   };
   std::vector<Opened> opened;
-  for (int i = 0; i < kReads && peer.gone.ok(); ++i) {
+  // A callback may have ended the path, and another thread may have started one with fewer sockets.
+  for (int i = 0; i < kReads && peer.gone.ok() && number < peer.paths.size(); ++i) {
+    Path& path = peer.paths[number];
     ++peer.users;
     lock.unlock();
-    const std::vector<Datagram>& datagrams = received_.Receive(peer.path.socket);
+    const std::vector<Datagram>& datagrams = received_.Receive(path.ends.socket);
     opened.clear();
     for (const Datagram& datagram : datagrams) {
       if (datagram.size > peer.path.packet_bytes) continue;
-      const std::optional<PacketHeader> header = OpenPacket(datagram.bytes, datagram.size, peer.path.receives);
+      const std::optional<PacketHeader> header = OpenPacket(datagram.bytes, datagram.size, path.ends.receives);
       if (header) opened.push_back({*header, &datagram});
     }
     lock.lock();
@@ -55,15 +57,15 @@ void UdpTransport::Read(Lock& lock, Peer& peer) {
     peer.forged += static_cast<int64_t>(datagrams.size() - opened.size());
     for (const auto& [header, datagram] : opened) {
       if (!peer.gone.ok()) break;
-      const Status status = Take(peer, header, datagram->bytes + kPacketHeaderBytes,
+      const Status status = Take(peer, number, header, datagram->bytes + kPacketHeaderBytes,
                                  datagram->size - kPacketHeaderBytes, datagram->arrived);
       if (!status.ok()) Fail(lock, peer, CutOff(peer.process, status));
     }
     if (!peer.gone.ok()) break;
-    if (peer.assembler.owes_answer_now() || peer.assembler.at_end()) {
-      Answer(peer);
-    } else if (peer.assembler.owes_answer() && peer.answer_at == 0) {
-      peer.answer_at = NowNanoseconds() + kAnswerDelay;
+    if (peer.assembler.owes_answer_now(number) || peer.assembler.at_end()) {
+      Answer(peer, number);
+    } else if (peer.assembler.owes_answer(number) && path.answer_at == 0) {
+      path.answer_at = NowNanoseconds() + kAnswerDelay;
     }
     if (peer.assembler.at_end()) {
       peer.left = true;
@@ -78,17 +80,20 @@ void UdpTransport::Read(Lock& lock, Peer& peer) {
   RunCallbacks(lock);
 }
 
-Status UdpTransport::Take(Peer& peer, const PacketHeader& header, const std::byte* bytes, size_t size,
+Status UdpTransport::Take(Peer& peer, size_t number, const PacketHeader& header, const std::byte* bytes, size_t size,
                           int64_t arrived) {
   if (header.kind == PacketKind::kAnswer) return TakeAnswer(peer, header, bytes, size, arrived);
-  return peer.assembler.Take(header, bytes, size, arrived);
+  return peer.assembler.Take(header, bytes, size, arrived, number);
 }
 
 Status UdpTransport::TakeAnswer(Peer& peer, const PacketHeader& header, const std::byte* bytes, size_t size,
                                 int64_t arrived) {
   if (size != kAnswerBytes) return InvalidArgument("an answer of " + std::to_string(size) + " bytes");
+  const size_t number = header.sent;
+  if (number >= peer.paths.size()) return InvalidArgument("an answer for path " + std::to_string(number));
+  Path& path = peer.paths[number];
   std::vector<std::shared_ptr<Outgoing>> done;
-  const Result<Answered> answered = peer.queue.Take(header, bytes, &done);
+  const Result<Answered> answered = peer.queue.Take(header, bytes, &done, number);
   if (!answered.ok()) return answered.status();
   for (std::shared_ptr<Outgoing>& message : done) Finish(std::move(message));
   peer.NoteLongLost(answered.value());
@@ -96,83 +101,143 @@ Status UdpTransport::TakeAnswer(Peer& peer, const PacketHeader& header, const st
   peer.held_until = header.asks ? now + kHold : 0;
   if (answered.value().packets == 0) return Status();
   peer.confirmed += static_cast<uint64_t>(answered.value().packets - answered.value().lost);
-  peer.answered = peer.unanswered_since = now;
-  peer.unanswered = peer.only_here = 0;
+  path.answered = path.confirmed_at = peer.confirmed_at = peer.unanswered_since = now;
+  path.unanswered = peer.only_here = 0;
+  path.is_silent = false;
   const int64_t response = arrived - answered.value().sent;
   // If the response time is shorter than the receiver's delay, a clock was set, and the time is not used.
   if (answered.value().sent == 0 || response < header.offset) return Status();
-  peer.deviation = (3 * peer.deviation + std::abs(response - peer.response)) / 4;
-  peer.response = peer.response == 0 ? response : (7 * peer.response + response) / 8;
+  path.deviation = (3 * path.deviation + std::abs(response - path.response)) / 4;
+  path.response = path.response == 0 ? response : (7 * path.response + response) / 8;
   Answered counted = answered.value();
   if (header.asks) counted.lost = 0;  // the receiver had no room, and the network lost nothing
-  peer.rate.Take(counted, {response - header.offset, static_cast<uint32_t>(counted.sent / 1000), header.bytes}, now);
+  Trip trip{response - header.offset, static_cast<uint32_t>(counted.sent / 1000), header.bytes};
+  if (peer.paths.size() > 1) {
+    for (const Path& each : peer.paths) trip.shortest.Include(each.rate.shortest());
+  }
+  path.rate.Take(counted, trip, now);
   return Status();
 }
 
 // Sends an acknowledgement. If no packet follows, the acknowledgement is repeated once, because it may get lost. If the
-// repetition gets lost too, the peer sends a probe.
-void UdpTransport::Answer(Peer& peer) {
+// repetition gets lost too, the peer sends a probe. The path may pass packets in one direction only, which this process
+// notices only if it also sends packets. So a repetition, and any acknowledgement of a silent path, is sent over the
+// other paths, by turns.
+void UdpTransport::Answer(Peer& peer, size_t number) {
   std::byte packet[kPacketHeaderBytes + kAnswerBytes], bits[kAnswerBytes];
   PacketHeader header;
-  const bool is_new = peer.assembler.owes_answer();
-  peer.assembler.Answer(WallClock(), &header, bits);
+  const bool is_new = peer.assembler.owes_answer(number);
+  peer.assembler.Answer(WallClock(), &header, bits, number);
   std::copy(bits, bits + kAnswerBytes, packet + kPacketHeaderBytes);
-  SealPacket(header, peer.path.sends, packet, sizeof(packet));
+  size_t over = number;
+  if (!is_new || peer.paths[number].is_silent) {
+    do {  // at least one path is not silent
+      peer.answers_over = (peer.answers_over + 1) % peer.paths.size();
+    } while (peer.paths[peer.answers_over].is_silent);
+    over = peer.answers_over;
+  }
+  Path& carrier = peer.paths[over];
+  SealPacket(header, carrier.ends.sends, packet, sizeof(packet));
   const bool is_sent =
-      SendDatagrams(peer.path.socket, packet, {sizeof(packet)}, TrafficClass::kUrgent, &peer.datagrams) > 0;
-  peer.answer_at = is_new || !is_sent ? NowNanoseconds() + kAnswerDelay : 0;
+      SendDatagrams(carrier.ends.socket, packet, {sizeof(packet)}, TrafficClass::kUrgent, &carrier.datagrams) > 0;
+  peer.paths[number].answer_at = is_new || !is_sent ? NowNanoseconds() + kAnswerDelay : 0;
 }
 
-void UdpTransport::Probe(Peer& peer) {
+void UdpTransport::Probe(Peer& peer, size_t number) {
+  Path& path = peer.paths[number];
+  if (!peer.queue.is_under_way(number)) path.answered = NowNanoseconds();
   std::byte packet[kPacketHeaderBytes];
-  SealPacket(peer.queue.Probe(WallClock()), peer.path.sends, packet, sizeof(packet));
-  SendDatagrams(peer.path.socket, packet, {sizeof(packet)}, TrafficClass::kImportant, &peer.datagrams);
+  SealPacket(peer.queue.Probe(WallClock(), number), path.ends.sends, packet, sizeof(packet));
+  SendDatagrams(path.ends.socket, packet, {sizeof(packet)}, TrafficClass::kImportant, &path.datagrams);
+}
+
+// Handles the end of an AnswerTimeout. The second timeout in a row ends three timeouts after the last acknowledgement,
+// because the timeouts double. The path is then silent, if another path has been acknowledged meanwhile: the process
+// runs. Otherwise all paths wait for the process. To find out whether other paths work, idle paths get a probe.
+void UdpTransport::TakeTimeout(Peer& peer, size_t number) {
+  constexpr int kSilentTimeouts = 2;
+  Path& path = peer.paths[number];
+  ++path.unanswered;
+  if (path.unanswered >= kSilentTimeouts && peer.confirmed_at > path.answered && !path.is_silent) {
+    path.is_silent = true;
+    std::vector<std::shared_ptr<Outgoing>> done;
+    peer.queue.GiveUp(number, &done);
+    for (std::shared_ptr<Outgoing>& message : done) Finish(std::move(message));
+  }
+  path.answered = NowNanoseconds();
+  Probe(peer, number);
+  if (path.is_silent) return;
+  for (size_t other = 0; other < peer.paths.size(); ++other) {
+    if (!peer.queue.is_under_way(other)) Probe(peer, other);
+  }
 }
 
 void UdpTransport::Write(Lock& lock, SocketPeer& its) {
   Peer& peer = static_cast<Peer&>(its);
-  if (peer.writing || peer.blocked) return;  // the writing thread, or the next EPOLLOUT, also writes new frames
+  if (peer.writing) return;  // the writing thread also writes new frames, and the next EPOLLOUT those of blocked paths
   peer.writing = true;
   ++peer.users;
   int batches = server_ == std::this_thread::get_id() ? INT_MAX : kFlushedBatches;
-  while (batches-- > 0 && peer.gone.ok() && !peer.blocked && FillBatch(peer)) {
+  bool blocked = false;
+  while (batches-- > 0 && peer.gone.ok()) {
+    const std::optional<size_t> number = NextPath(peer, NowNanoseconds());
+    if (!number || !FillBatch(peer, *number)) break;
+    Path& path = peer.paths[*number];
     lock.unlock();
     std::byte* packet = peer.bytes.data();
     for (size_t i = 0; i < peer.sizes.size(); packet += peer.sizes[i++]) {
-      SealPacket(peer.headers[i], peer.path.sends, packet, peer.sizes[i]);
+      SealPacket(peer.headers[i], path.ends.sends, packet, peer.sizes[i]);
     }
     const size_t taken =
-        SendDatagrams(peer.path.socket, peer.bytes.data(), peer.sizes, peer.traffic_class, &peer.datagrams);
+        SendDatagrams(path.ends.socket, peer.bytes.data(), peer.sizes, peer.traffic_class, &path.datagrams);
     lock.lock();
-    peer.blocked = taken < peer.sizes.size();
-    if (peer.blocked && peer.gone.ok()) peer.queue.Unsend(peer.sizes.size() - taken);
+    path.blocked = taken < peer.sizes.size();
+    if (!path.blocked || !peer.gone.ok()) continue;
+    peer.queue.Unsend(peer.sizes.size() - taken, *number);
+    SetInterest(peer, *number);
+    blocked = true;
   }
-  if (peer.gone.ok() && !peer.blocked && peer.queue.ends_message()) Probe(peer);
+  for (size_t i = 0; i < peer.paths.size() && peer.gone.ok(); ++i) {
+    if (!peer.paths[i].blocked && peer.queue.ends_message(i)) Probe(peer, i);
+  }
+  if (peer.gone.ok() && peer.queue.owes_probe()) Probe(peer, peer.FastestPath());
   peer.writing = false;
   --peer.users;
   CloseUnused(peer);
-  if (peer.blocked) SetInterest(peer);
-  if (!callbacks_.empty() || (peer.blocked && server_ == std::thread::id())) Wake();
+  if (!callbacks_.empty() || (blocked && server_ == std::thread::id())) Wake();
   // Wakes the polling thread if it would sleep past the next probe. An acknowledgement would also wake this thread, but
   // may get lost.
   constexpr int64_t kSlack = 4000000;
-  if (peer.queue.is_under_way() && NowNanoseconds() + peer.AnswerTimeout() + kSlack < sleeps_until_) Wake();
-  if (peer.queue.has_next() && peer.rate.NextAt() < sleeps_until_) Wake();
+  if (peer.AwaitsAnswer() && peer.NextTimeout() + kSlack < sleeps_until_) Wake();
+  if (peer.NextBatchAt(NowNanoseconds()) < sleeps_until_) Wake();
+}
+
+// Returns the path that will deliver the next packets the soonest, of the paths whose rates allow a batch now.
+std::optional<size_t> UdpTransport::NextPath(Peer& peer, int64_t now) {
+  std::optional<size_t> next;
+  if (now < peer.held_until) return next;
+  const int64_t longest_useful = peer.LongestUsefulResponse(now);
+  for (size_t i = 0; i < peer.paths.size(); ++i) {
+    if (!peer.IsOpen(i, longest_useful, now) || peer.paths[i].rate.Allowance(now) == 0) continue;
+    if (!next || Peer::ResponseOf(peer.paths[i], now) < Peer::ResponseOf(peer.paths[*next], now)) next = i;
+  }
+  return next;
 }
 
 // Copies the packets that may be sent now, so that callers' memory is read only under the lock. Returns false if there
 // are none.
-bool UdpTransport::FillBatch(Peer& peer) {
+bool UdpTransport::FillBatch(Peer& peer, size_t number) {
   const int64_t now = NowNanoseconds();
-  if (now < peer.held_until || !peer.queue.has_next()) return false;
-  const int64_t most = std::min(peer.rate.batch(), peer.rate.Allowance(now));
-  if (!peer.queue.is_under_way()) {
-    peer.answered = peer.unanswered_since = now;
+  Path& path = peer.paths[number];
+  const int64_t most = std::min(path.rate.batch(), path.rate.Allowance(now));
+  if (!peer.AwaitsAnswer()) {
+    peer.unanswered_since = now;
     peer.only_here = 0;
   }
+  if (!peer.queue.is_under_way(number)) path.answered = now;
   // A wait until the rate allows more packets is no pause. Otherwise the arrival rate of a slow flow would never be
   // measured.
-  if (peer.queue.has_paused()) peer.rate.Pause(now);
+  if (peer.queue.has_paused(number)) path.rate.Pause(now);
   peer.sizes.clear();
   peer.headers.clear();
   int64_t bytes = 0;
@@ -182,13 +247,13 @@ bool UdpTransport::FillBatch(Peer& peer) {
     peer.bytes.resize(std::max(peer.bytes.size(), static_cast<size_t>(bytes) + peer.path.packet_bytes));
     size_t size;
     const std::optional<PacketHeader> header =
-        peer.queue.Next(WallClock(), peer.bytes.data() + bytes + kPacketHeaderBytes, &size);
+        peer.queue.Next(WallClock(), peer.bytes.data() + bytes + kPacketHeaderBytes, &size, number);
     if (!header) break;
     peer.headers.push_back(*header);
     peer.sizes.push_back(kPacketHeaderBytes + size);
     bytes += static_cast<int64_t>(peer.sizes.back());
   }
-  peer.rate.Spend(bytes);
+  path.rate.Spend(bytes);
   return bytes > 0;
 }
 
@@ -198,7 +263,9 @@ void UdpTransport::ReadConnection(Lock& lock, Peer& peer) {
   const ssize_t bytes = recv(peer.path.connection, come.data(), come.size(), MSG_DONTWAIT);
   const int error = bytes < 0 ? errno : 0;
   if (error == EAGAIN || error == EINTR) return;
-  Read(lock, peer);  // reads the packets that arrived before these bytes
+  for (size_t i = 0; i < peer.paths.size() && peer.gone.ok(); ++i) {
+    Read(lock, peer, i);  // reads the packets that arrived before these bytes
+  }
   if (!peer.gone.ok()) return;
   const auto count = [&](std::byte byte) {
     return bytes < 0 ? 0 : std::count(come.begin(), come.begin() + bytes, byte);
@@ -218,7 +285,7 @@ void UdpTransport::ReadConnection(Lock& lock, Peer& peer) {
 // Handles kHere. This reply shows that the process runs, and that it had read all arrived packets before the reply.
 void UdpTransport::TakeHere(Lock& lock, Peer& peer) {
   const int64_t now = NowNanoseconds();
-  if (!std::exchange(peer.is_asked, false) || !peer.queue.is_under_way() || now < peer.held_until) return;
+  if (!std::exchange(peer.is_asked, false) || !peer.AwaitsAnswer() || now < peer.held_until) return;
   ++peer.only_here;
   const std::chrono::nanoseconds limit = silence_ / (rail_.empty() ? 2 : 10);
   if (peer.only_here < kLeastHere || now - peer.unanswered_since < limit.count()) return;
@@ -250,7 +317,7 @@ void UdpTransport::Fail(Lock&, SocketPeer& its, const Status& end) {
 
 void UdpTransport::End(Peer& peer, const Status& why) {
   peer.gone = why;
-  for (const int socket : {peer.path.socket, peer.path.connection}) epoll_ctl(epoll_, EPOLL_CTL_DEL, socket, nullptr);
+  for (const int socket : SocketsOf(peer.path)) epoll_ctl(epoll_, EPOLL_CTL_DEL, socket, nullptr);
   for (std::shared_ptr<Outgoing>& message : peer.queue.Clear()) {
     message->status = why;
     Finish(std::move(message));
@@ -259,18 +326,18 @@ void UdpTransport::End(Peer& peer, const Status& why) {
 
 // Closes the sockets of a process that is gone, unless a thread uses them.
 void UdpTransport::CloseUnused(Peer& peer) {
-  if (peer.gone.ok() || peer.users > 0) return;
-  for (int* const socket : {&peer.path.socket, &peer.path.connection}) {
-    CloseOwn(std::exchange(*socket, -1));
-  }
+  if (peer.gone.ok() || peer.users > 0 || peer.path.connection < 0) return;
+  for (const int socket : SocketsOf(peer.path)) CloseOwn(socket);
+  peer.path.connection = -1;
 }
 
-void UdpTransport::SetInterest(Peer& peer) {
+void UdpTransport::SetInterest(Peer& peer, size_t number) {
   if (!peer.gone.ok()) return;
+  const Path& path = peer.paths[number];
   epoll_event event{};
-  event.events = EPOLLIN | (peer.blocked ? EPOLLOUT : 0u);
-  event.data.u64 = KeyOf(peer.process, /*is_connection=*/false);
-  epoll_ctl(epoll_, EPOLL_CTL_MOD, peer.path.socket, &event);
+  event.events = EPOLLIN | (path.blocked ? EPOLLOUT : 0u);
+  event.data.u64 = KeyOf(peer.process, number);
+  epoll_ctl(epoll_, EPOLL_CTL_MOD, path.ends.socket, &event);
 }
 
 }  // namespace jaxcomm

@@ -5,6 +5,7 @@
 #include <chrono>
 #include <cstddef>
 #include <cstdint>
+#include <limits>
 #include <memory>
 #include <utility>
 #include <vector>
@@ -20,13 +21,35 @@
 
 namespace jaxcomm {
 
+// One of the paths to a process. Times are in nanoseconds of the steady clock.
+struct UdpTransport::Path {
+  // Returns the time after which a probe requests a missing acknowledgement. The time doubles with each unanswered
+  // probe, up to a limit.
+  int64_t AnswerTimeout() const {
+    constexpr int64_t kLeast = 2000000, kMost = 200000000;  // nanoseconds
+    return std::min(kMost, (response + 2 * deviation + kLeast) << std::min(unanswered, 6));
+  }
+
+  UdpSocket ends;
+  RateControl rate;
+  DatagramOptions datagrams;
+  bool blocked = false;    // the kernel accepts no more packets for now
+  bool is_silent = false;  // the path gets only probes, because its packets stay unanswered while other paths work
+  // AnswerTimeout starts at `answered`: the latest of the last acknowledgement, the last such timeout, and the first
+  // packet in flight.
+  int64_t answered = 0;
+  int64_t confirmed_at = 0;  // time of the last acknowledgement
+  int64_t response = 0;      // smoothed RTT, including the time that the receiver took to acknowledge
+  int64_t deviation = 0;     // smoothed deviation of the RTT from `response`
+  int64_t answer_at = 0;     // when the next acknowledgement is due; 0: none is due
+  int unanswered = 0;        // unanswered probes in a row
+};
+
 struct UdpTransport::Peer : SocketPeer {
-  Peer(uint32_t process, const UdpPath& path, Inbox* inbox)
-      : SocketPeer(process),
-        path(path),
-        assembler(process, FragmentBytes(path), inbox),
-        queue(FragmentBytes(path), path.window),
-        rate(path.packet_bytes) {}
+  Peer(uint32_t process, const UdpPath& path, const std::vector<DatagramOptions>& datagrams, Inbox* inbox)
+      : SocketPeer(process), path(path), assembler(MakeAssembler(inbox)), queue(MakeQueue()) {
+    AddPaths(datagrams);
+  }
 
   void Push(const Header& header, std::shared_ptr<Outgoing> message) override {
     queue.Push(header, std::move(message));
@@ -39,28 +62,88 @@ struct UdpTransport::Peer : SocketPeer {
   bool is_used() const override { return users > 0; }
 
   // Starts a new path. The sockets of the previous path are closed already.
-  void Restart(const UdpPath& its, Inbox* inbox) {
+  void Restart(const UdpPath& its, const std::vector<DatagramOptions>& datagrams, Inbox* inbox) {
     path = its;
-    assembler = Assembler(process, FragmentBytes(path), inbox);
-    queue = SendQueue(FragmentBytes(path), path.window);
-    rate = RateControl(path.packet_bytes);
-    held_until = answered = unanswered_since = response = deviation = answer_at = forged = 0;
-    unanswered = only_here = silent_looks = 0;
+    assembler = MakeAssembler(inbox);
+    queue = MakeQueue();
+    paths.clear();
+    AddPaths(datagrams);
+    answers_over = 0;
+    held_until = confirmed_at = unanswered_since = forged = 0;
+    only_here = silent_looks = 0;
     lost_bytes = 0;
     watch = ConnectionWatch();
-    blocked = left = is_asked = false;
+    left = is_asked = false;
     gone = Status();
+  }
+
+  size_t num_paths() const { return 1 + path.more.size(); }
+  Assembler MakeAssembler(Inbox* inbox) const { return Assembler(process, FragmentBytes(path), inbox, num_paths()); }
+  SendQueue MakeQueue() const { return SendQueue(FragmentBytes(path), path.window, num_paths()); }
+  void AddPaths(const std::vector<DatagramOptions>& datagrams) {
+    for (size_t i = 0; i < num_paths(); ++i) {
+      const UdpSocket ends = i == 0 ? UdpSocket{path.socket, path.sends, path.receives} : path.more[i - 1];
+      paths.push_back({ends, RateControl(path.packet_bytes, num_paths()), datagrams[i]});
+    }
   }
 
   // Returns the number of frame bytes in each packet. It is a multiple of 8, so that no element is split between
   // packets.
   static size_t FragmentBytes(const UdpPath& path) { return (path.packet_bytes - kPacketHeaderBytes) / 8 * 8; }
 
-  // Returns the time, in nanoseconds, after which a probe requests a missing acknowledgement. The time doubles with
-  // each unanswered probe, up to a limit.
-  int64_t AnswerTimeout() const {
-    constexpr int64_t kLeast = 2000000, kMost = 200000000;  // nanoseconds
-    return std::min(kMost, (response + 2 * deviation + kLeast) << std::min(unanswered, 6));
+  // Returns the longest RTT with which a path speeds up the delivery of the packets that wait. Over a path with a
+  // longer RTT they would arrive after the other paths have delivered everything.
+  int64_t LongestUsefulResponse(int64_t now) const {
+    int64_t shortest = std::numeric_limits<int64_t>::max();
+    double rate = 0;  // bytes per second
+    for (const Path& each : paths) {
+      if (each.is_silent) continue;
+      shortest = std::min(shortest, ResponseOf(each, now));
+      rate += each.rate.rate();
+    }
+    return shortest + static_cast<int64_t>(1e9 * static_cast<double>(queue.waiting_bytes()) / rate);
+  }
+  // Returns the RTT of a path, or 0 if the path has not been measured recently. Such a path gets packets.
+  static int64_t ResponseOf(const Path& path, int64_t now) {
+    constexpr std::chrono::seconds kForget{1};
+    return now - path.confirmed_at < std::chrono::nanoseconds(kForget).count() ? path.response : 0;
+  }
+  // Returns whether a path may get the next packets, once its rate allows it.
+  bool IsOpen(size_t number, int64_t longest_useful, int64_t now) const {
+    const Path& each = paths[number];
+    return !each.is_silent && !each.blocked && queue.has_next(number) && ResponseOf(each, now) <= longest_useful;
+  }
+  // Returns the path with the shortest RTT of the paths that are not silent.
+  size_t FastestPath() const {
+    size_t fastest = paths.size();
+    for (size_t i = 0; i < paths.size(); ++i) {
+      if (!paths[i].is_silent && (fastest == paths.size() || paths[i].response < paths[fastest].response)) fastest = i;
+    }
+    return fastest;
+  }
+  // Returns when a path may send the next packets; the maximum if no path is open.
+  int64_t NextBatchAt(int64_t now) const {
+    int64_t next = std::numeric_limits<int64_t>::max();
+    const int64_t longest_useful = LongestUsefulResponse(now);
+    for (size_t i = 0; i < paths.size(); ++i) {
+      if (IsOpen(i, longest_useful, now)) next = std::min(next, std::max(paths[i].rate.NextAt(), held_until));
+    }
+    return next;
+  }
+  // Returns whether acknowledgements of packets are due, apart from silent paths.
+  bool AwaitsAnswer() const { return under_way() > 0; }
+  size_t under_way() const {
+    size_t packets = 0;
+    for (size_t i = 0; i < paths.size(); ++i) packets += paths[i].is_silent ? 0 : queue.under_way(i);
+    return packets;
+  }
+  // Returns when the next AnswerTimeout ends; the maximum if no packet is in flight.
+  int64_t NextTimeout() const {
+    int64_t next = std::numeric_limits<int64_t>::max();
+    for (size_t i = 0; i < paths.size(); ++i) {
+      if (queue.is_under_way(i)) next = std::min(next, paths[i].answered + paths[i].AnswerTimeout());
+    }
+    return next;
   }
 
   // Returns whether long packets repeatedly get lost while shorter packets arrive.
@@ -73,30 +156,25 @@ struct UdpTransport::Peer : SocketPeer {
   UdpPath path;
   Assembler assembler;
   SendQueue queue;
-  RateControl rate;
-  DatagramOptions datagrams;
-  int users = 0;           // number of threads in system calls on the sockets
-  int64_t held_until = 0;  // until this time only probes are sent, because the process has no room
+  std::vector<Path> paths;
+  size_t answers_over = 0;  // the path that carries an acknowledgement if another path than its own must carry it
+  int users = 0;            // number of threads in system calls on the sockets
+  int64_t held_until = 0;   // until this time only probes are sent, because the process has no room
   // The packets that Write is sending.
   TrafficClass traffic_class = TrafficClass::kImportant;
   std::vector<std::byte> bytes;
   std::vector<size_t> sizes;
   std::vector<PacketHeader> headers;
-  // The next four are in nanoseconds. `answered` and `answer_at` are times of the steady clock. AnswerTimeout starts at
-  // `answered`: the latest of the last acknowledgement, the last such timeout, and the first packet in flight.
-  int64_t answered = 0;
-  int64_t response = 0;   // smoothed RTT, including the time that the receiver took to acknowledge
-  int64_t deviation = 0;  // smoothed deviation of the RTT from `response`
-  int64_t answer_at = 0;  // when the next acknowledgement is due; 0: none is due
-  int unanswered = 0;     // unanswered probes in a row
-  // The next three detect a path that passes no UDP packets.
+  int64_t confirmed_at = 0;  // time of the last acknowledgement on any path
+  // The next three detect that no path passes UDP packets.
   int64_t unanswered_since = 0;  // time of the last acknowledgement or, if later, of the first packet in flight
   bool is_asked = false;         // whether the process owes a reply over TCP
   int only_here = 0;             // replies over TCP since the last acknowledgement
   // Numbers of packets acknowledged on this path and all previous paths: until now (confirmed), and until the last
   // ProgressTo (reported_confirmed).
   uint64_t confirmed = 0, reported_confirmed = 0;
-  uint64_t reported = 0;  // SendProgress::confirmed that ProgressTo last returned
+  uint64_t watched_confirmed = 0;  // `confirmed` at the last search for silent hosts
+  uint64_t reported = 0;           // SendProgress::confirmed that ProgressTo last returned
   // Frame bytes in a packet that gets lost while shorter packets arrive; 0 if there is no such packet.
   size_t lost_bytes = 0;
   ConnectionWatch watch;

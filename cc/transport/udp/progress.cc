@@ -30,7 +30,8 @@ void UdpTransport::OnPause(std::chrono::nanoseconds limit) { sleeps_until_ = Now
 bool UdpTransport::HasMore() const {
   const auto has_more = [](const auto& entry) {
     const Peer& peer = *entry.second;
-    return peer.gone.ok() && (peer.blocked || peer.queue.has_next());
+    const auto is_blocked = [](const Path& path) { return path.blocked; };
+    return peer.gone.ok() && (peer.queue.has_next() || std::any_of(peer.paths.begin(), peer.paths.end(), is_blocked));
   };
   return std::any_of(peers_.begin(), peers_.end(), has_more);
 }
@@ -38,8 +39,7 @@ bool UdpTransport::HasMore() const {
 void UdpTransport::Resume(Lock&) {
   for (const auto& [process, peer] : peers_) {
     if (!peer->gone.ok() || !peer->waits()) continue;
-    peer->assembler.Resume();
-    Answer(*peer);
+    Answer(*peer, peer->assembler.Resume());
   }
 }
 
@@ -52,30 +52,28 @@ void UdpTransport::RunTimers(Lock& lock) {
     if (const auto bound = peer->assembler.NextBound()) {
       const int64_t at = Nanoseconds(*bound);
       if (at <= now) peer->assembler.Expire(*bound);
-      if (peer->assembler.owes_answer_now()) Answer(*peer);
       sleeps_until_ = std::min(sleeps_until_, at);
     }
-    if (peer->answer_at != 0) {
-      if (peer->answer_at <= now) Answer(*peer);
-      if (peer->answer_at != 0) sleeps_until_ = std::min(sleeps_until_, peer->answer_at);
+    for (size_t i = 0; i < peer->paths.size(); ++i) {
+      if (peer->assembler.owes_answer_now(i)) Answer(*peer, i);
+      const int64_t& answer_at = peer->paths[i].answer_at;
+      if (answer_at != 0 && answer_at <= now) Answer(*peer, i);
+      if (answer_at != 0) sleeps_until_ = std::min(sleeps_until_, answer_at);
     }
-    if (peer->queue.has_next() && !peer->blocked && !peer->writing) {  // a writing thread wakes this one when done
+    if (peer->queue.has_next() && !peer->writing) {  // a writing thread wakes this one when done
       Write(lock, *peer);
-      if (peer->queue.has_next()) {
-        const int64_t next = std::max(peer->rate.NextAt(), peer->held_until);
-        sleeps_until_ = std::min(sleeps_until_, next);
-        next_batch_ = std::min(next_batch_, next);
-      }
+      const int64_t next = peer->NextBatchAt(NowNanoseconds());
+      sleeps_until_ = std::min(sleeps_until_, next);
+      next_batch_ = std::min(next_batch_, next);
     }
-    if (peer->gone.ok() && !peer->writing && peer->queue.is_under_way()) {
-      if (peer->answered + peer->AnswerTimeout() <= NowNanoseconds()) {
-        ++peer->unanswered;
-        peer->answered = NowNanoseconds();
-        Probe(*peer);
-        if (peer->unanswered >= kUnansweredProbes) AskProcess(*peer);
-      }
-      sleeps_until_ = std::min(sleeps_until_, peer->answered + peer->AnswerTimeout());
+    if (!peer->gone.ok() || peer->writing) continue;
+    for (size_t i = 0; i < peer->paths.size(); ++i) {
+      Path& path = peer->paths[i];
+      if (!peer->queue.is_under_way(i) || path.answered + path.AnswerTimeout() > NowNanoseconds()) continue;
+      TakeTimeout(*peer, i);
+      if (path.unanswered >= kUnansweredProbes && !path.is_silent) AskProcess(*peer);
     }
+    sleeps_until_ = std::min(sleeps_until_, peer->NextTimeout());
   }
 }
 
@@ -101,18 +99,20 @@ void UdpTransport::Await(Lock& lock, std::chrono::nanoseconds limit) {
       Rearm();
       continue;
     }
-    Peer& peer = *peers_.at(static_cast<uint32_t>(events[i].data.u64 >> 1));
+    Peer& peer = *peers_.at(static_cast<uint32_t>(events[i].data.u64 >> 8));
     if (!peer.gone.ok()) continue;
-    if (events[i].data.u64 == KeyOf(peer.process, /*is_connection=*/true)) {
+    const size_t number = events[i].data.u64 & kConnection;
+    if (number == kConnection) {
       ReadConnection(lock, peer);
       continue;
     }
+    if (number >= peer.paths.size()) continue;
     if (events[i].events & EPOLLOUT) {
-      peer.blocked = false;
+      peer.paths[number].blocked = false;
       Write(lock, peer);
-      SetInterest(peer);
+      SetInterest(peer, number);
     }
-    if (events[i].events & ~EPOLLOUT) Read(lock, peer);
+    if (events[i].events & ~EPOLLOUT) Read(lock, peer, number);
   }
 }
 

@@ -8,10 +8,11 @@ namespace jaxcomm {
 namespace {
 
 constexpr int64_t kMicrosecond = 1000, kMillisecond = 1000 * kMicrosecond;
-constexpr double kDepth = 1e-3;                      // maximum burst after a pause, in seconds at the current rate
-constexpr int64_t kMaxBatch = 60000;                 // bytes: the kernel can take a batch as one datagram, and split it
-constexpr int64_t kQueue = 500 * kMicrosecond;       // target queueing delay; a longer delay lowers the rate
-constexpr int64_t kBatchSlack = 300 * kMicrosecond;  // delay that is tolerated in addition to two batches
+constexpr double kDepth = 1e-3;                 // maximum burst after a pause, in seconds at the current rate
+constexpr int64_t kMaxBatch = 60000;            // bytes: the kernel can take a batch as one datagram, and split it
+constexpr int64_t kQueue = 500 * kMicrosecond;  // target queueing delay; a longer delay lowers the rate
+constexpr int64_t kMostPathQueue = 10 * kMillisecond;  // with several paths, the longest tolerated delay of two batches
+constexpr int64_t kBatchSlack = 300 * kMicrosecond;    // delay that is tolerated in addition to two batches
 constexpr double kRaise = 4e3;  // bytes per second; each millisecond the rate rises by sqrt(kRaise * rate)
 // If queueing delays stay below kEmpty for kEmptyFor, other flows have left the line. From then on, the step by which
 // the rate rises grows by its original size every millisecond. A pause undoes these larger steps if it begins within
@@ -33,6 +34,9 @@ constexpr int64_t kMostBetween = 5 * kMillisecond;  // a longer time between two
 constexpr double kContendFactor = 0.7, kContendRaise = 1.0 / 16;
 constexpr int64_t kMeasure = 1000;     // microseconds: the shortest measurement
 constexpr int64_t kShortMeasure = 50;  // microseconds: the shortest measurement of kMeasureBytes or more
+constexpr int64_t kPathMeasure =
+    20000;  // microseconds: the shortest measurement of fewer packets on one of several paths
+constexpr int64_t kPathMeasurePackets = 8;
 constexpr int64_t kMeasureBytes = 128 << 10;
 constexpr int64_t kPeriod = 5000 * kMillisecond;  // time after which the minimum one-way delay is measured anew
 constexpr double kDue = 0.75;                     // share of a batch that must be allowed before bytes are sent
@@ -65,7 +69,18 @@ void RateControl::Take(const Answered& answered, const Trip& trip, int64_t now) 
   const std::optional<double> coming = Measure(answered, trip.came);
   FollowQueue(Queued(trip, now), coming, now);
   FollowLoss(answered, trip.round, now);
-  rate_ = std::clamp(rate_, kLeast, kMost);
+  rate_ = std::clamp(rate_, kLeast / paths_, kMost);
+}
+
+ShortestDelays RateControl::shortest() const {
+  ShortestDelays found{least_round_, least_way_};
+  found.Include({least_round_, earlier_least_way_});
+  return found;
+}
+
+void ShortestDelays::Include(const ShortestDelays& other) {
+  round = std::min(round, other.round);
+  if (!way || (other.way && Difference(*other.way, *way) < 0)) way = other.way;
 }
 
 void RateControl::Pause(int64_t now) {
@@ -80,6 +95,10 @@ void RateControl::Pause(int64_t now) {
 std::optional<double> RateControl::Measure(const Answered& answered, uint32_t came) {
   const int64_t since = measured_ ? Difference(came, *measured_) : -1;
   measured_bytes_ += answered.bytes;
+  // One of several paths may be so slow that a short measurement would hold one packet.
+  if (paths_ > 1 && since >= 0 && since < kPathMeasure && measured_bytes_ < kPathMeasurePackets * packet_bytes_) {
+    return std::nullopt;
+  }
   if (since >= 0 && since < (measured_bytes_ < kMeasureBytes ? kMeasure : kShortMeasure)) return std::nullopt;
   const auto bytes = static_cast<double>(std::exchange(measured_bytes_, 0));
   measured_ = came;
@@ -102,7 +121,8 @@ int64_t RateControl::Queued(const Trip& trip, int64_t now) {
   if (!least_way_ || Difference(way, *least_way_) < 0) least_way_ = way;
   int64_t beside = Difference(way, *least_way_);
   if (earlier_least_way_) beside = std::max<int64_t>(beside, Difference(way, *earlier_least_way_));
-  least_round_ = std::min(least_round_, trip.round);
+  if (trip.shortest.way) beside = std::max<int64_t>(beside, Difference(way, *trip.shortest.way));
+  least_round_ = std::min({least_round_, trip.round, trip.shortest.round});
   // The smaller of the newest delays counts: a queue delays several packets, but a thread that waited for its core
   // delays only one packet.
   queued_[answers_++ % queued_.size()] = std::min(beside * kMicrosecond, trip.round - least_round_);
@@ -113,7 +133,8 @@ int64_t RateControl::Queued(const Trip& trip, int64_t now) {
 // on a shared line.
 void RateControl::FollowQueue(int64_t queued, std::optional<double> coming, int64_t now) {
   const auto batch_time = static_cast<int64_t>(static_cast<double>(batch()) / rate_ * 1e9);
-  const int64_t excess = queued - std::max(kQueue, 2 * batch_time + kBatchSlack);
+  const int64_t batches = paths_ == 1 ? 2 * batch_time : std::min(2 * batch_time, kMostPathQueue);
+  const int64_t excess = queued - std::max(kQueue, batches + kBatchSlack);
   if (excess > 0) is_starting_ = false;
   const double best = std::max(best_, earlier_best_);
   const int64_t passed = std::min(kMostBetween, now - std::exchange(looked_, now));
@@ -122,7 +143,7 @@ void RateControl::FollowQueue(int64_t queued, std::optional<double> coming, int6
   // and the minimum delay may include a queue.
   const bool loses = static_cast<double>(lost_) > std::max(2.0, 2 * kLoss * static_cast<double>(packets_));
   empty_for_ = queued < kEmpty && !loses ? empty_for_ + passed : 0;
-  const double step = std::sqrt(rate_ * kRaise) * (contends_ && has_yielded_ ? kContendRaise : 1);
+  const double step = std::sqrt(rate_ * kRaise / paths_) * (contends_ && has_yielded_ ? kContendRaise : 1);
   if (coming && !loses && *coming > kUsed * rate_ && (is_starting_ || now - raised_ >= kMillisecond)) Raise(step, now);
   // Slow-downs start from the largest recent arrival rate, because a sender briefly sends less while its thread waits
   // for a core.
@@ -152,7 +173,7 @@ void RateControl::FollowOthers(int64_t excess, int64_t passed) {
   full_for_ = excess > kOthers ? full_for_ + passed : 0;
   gone_for_ = excess <= 0 ? gone_for_ + passed : 0;
   has_yielded_ = has_yielded_ && contends_;
-  contends_ = full_for_ >= kFullFor || (contends_ && gone_for_ < kGoneFor);
+  contends_ = (paths_ == 1 && full_for_ >= kFullFor) || (contends_ && gone_for_ < kGoneFor);
 }
 
 void RateControl::FollowLoss(const Answered& answered, int64_t round_trip, int64_t now) {

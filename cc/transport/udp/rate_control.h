@@ -27,18 +27,32 @@
 
 namespace jaxcomm {
 
+// The shortest delays that have been measured. Delays beyond these are times in queues.
+struct ShortestDelays {
+  int64_t round = std::numeric_limits<int64_t>::max();  // RTT without the time that the receiver took to acknowledge
+  std::optional<uint32_t> way;                          // one-way delay, as `came` - `sent` in Trip
+
+  void Include(const ShortestDelays& other);
+};
+
 // Times of the newest packet that an acknowledgement reports.
 struct Trip {
   int64_t round;  // RTT without the time that the receiver took to acknowledge
   // In microseconds modulo 2^32: `sent` by the sender's clock, `came` by the receiver's clock. The clocks may differ.
   uint32_t sent, came;
+  // With several paths: the shortest delays of all of them. A path that has never been empty would take its queue for
+  // its length.
+  ShortestDelays shortest = {};
 };
 
 class RateControl {
  public:
   static constexpr int64_t kBatchTime = 250000;
 
-  explicit RateControl(int64_t packet_bytes) : packet_bytes_(packet_bytes) {}
+  // `paths`: number of paths to the process. Several paths may share a link. So they share the first rate, the least
+  // rate and the steps up, and a path never takes the others for TCP.
+  explicit RateControl(int64_t packet_bytes, size_t paths = 1)
+      : packet_bytes_(packet_bytes), paths_(static_cast<double>(paths)) {}
 
   // Returns the number of bytes that may be sent now, or 0 if this number is less than 3/4 of a batch. If the minimum
   // were a whole batch, flows that become due at nearly the same time would not send together.
@@ -55,6 +69,7 @@ class RateControl {
   void Pause(int64_t now);
 
   double rate() const { return rate_; }  // bytes per second
+  ShortestDelays shortest() const;
 
  private:
   // Returns the arrival rate in bytes per second if there is a new measurement.
@@ -66,7 +81,8 @@ class RateControl {
   void FollowLoss(const Answered& answered, int64_t round_trip, int64_t now);
 
   int64_t packet_bytes_;
-  double rate_ = kStart, tokens_ = 0;
+  double paths_;
+  double rate_ = kStart / paths_, tokens_ = 0;
   int64_t filled_ = 0;       // when Allowance last added to tokens_
   bool is_starting_ = true;  // no packet has queued or been lost yet
   int64_t least_round_ = std::numeric_limits<int64_t>::max();

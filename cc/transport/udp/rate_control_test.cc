@@ -23,6 +23,12 @@ class Line {
   Line(double bytes_per_second, int64_t queue, size_t flows, int64_t answers_wait = 0, int64_t begin = 0)
       : speed_(bytes_per_second), queue_(queue), answers_wait_(answers_wait), begin_(kSecond + begin), flows_(flows) {}
 
+  // Makes the flows the paths to one process, which has `paths` paths.
+  void UsePaths(size_t paths) {
+    for (Flow& flow : flows_) flow.rate = RateControl(kPacket, paths);
+    is_of_paths_ = true;
+  }
+
   // Starts and stops a TCP flow on the same line.
   void StartTcp() { tcp_.window = 10 * kPacket; }
   void StopTcp() { tcp_ = Tcp(); }
@@ -44,7 +50,11 @@ class Line {
         if (i < sending_) Send(flow, lose_each);
         if (now_ % kMillisecond == 0) Answer(flow);
         for (; !flow.answers.empty() && flow.answers.front().at <= now_; flow.answers.pop_front()) {
-          flow.rate.Take(flow.answers.front().answered, flow.answers.front().trip, now_);
+          Trip trip = flow.answers.front().trip;
+          for (size_t path = 0; is_of_paths_ && path < flows_.size(); ++path) {
+            trip.shortest.Include(flows_[path].rate.shortest());
+          }
+          flow.rate.Take(flow.answers.front().answered, trip, now_);
         }
       }
     }
@@ -144,6 +154,7 @@ class Line {
   const int64_t queue_, answers_wait_, begin_;
   std::vector<Flow> flows_;
   size_t sending_ = flows_.size();
+  bool is_of_paths_ = false;
   Tcp tcp_;
   int64_t now_ = kSecond, free_ = 0, sent_ = 0, tcp_come_ = 0;
 };
@@ -283,6 +294,46 @@ TEST(RateControlTest, APauseIsNoTimeInWhichPacketsHaveNotWaited) {
   const double before = rate.rate();
   take(0);
   EXPECT_LT(rate.rate() - before, 1.5 * std::sqrt(before * 4e3));
+}
+
+TEST(RateControlTest, PathsOnASlowLineFillItWithoutALongQueue) {
+  for (const double speed : {0.625e6, 2.5e6, 20e6}) {
+    Line line(speed, /*queue=*/1 << 19, /*flows=*/6);
+    line.UsePaths(24);
+    line.Run(10 * kSecond);
+    line.Forget();
+    int64_t longest = 0;
+    for (int64_t until = 10 * kSecond; until < 15 * kSecond; until += 10 * kMillisecond) {
+      line.Run(until);
+      longest = std::max(longest, line.queued());
+    }
+    double come = 0, lost = 0;
+    for (size_t path = 0; path < 6; ++path) {
+      come += line.come(path);
+      lost += line.lost(path);
+    }
+    EXPECT_GT(come, 0.85 * 5 * speed) << speed;
+    EXPECT_EQ(lost, 0) << speed;
+    EXPECT_LT(longest, 60 * kMillisecond) << speed;
+  }
+}
+
+TEST(RateControlTest, TheQueueOfAPathThatHasNeverBeenEmptyCounts) {
+  RateControl slow(kPacket, /*paths=*/2), fast(kPacket, /*paths=*/2);
+  const auto take = [](RateControl& rate, int64_t wait, const ShortestDelays& shortest, int64_t now) {
+    const auto microseconds = [](int64_t time) { return static_cast<uint32_t>(time / kMicrosecond); };
+    const int64_t came = now + 50 * kMicrosecond + wait;
+    rate.Take({0, 10 * kPacket, 10, 0}, {100 * kMicrosecond + wait, microseconds(now), microseconds(came), shortest},
+              now);
+  };
+  const double before = slow.rate();
+  EXPECT_EQ(before, RateControl(kPacket).rate() / 2);
+  for (int64_t i = 1; i < 10; ++i) take(slow, 100 * kMillisecond, {}, kSecond + i * kMillisecond);
+  EXPECT_GE(slow.rate(), before);
+  take(fast, 0, {}, kSecond);
+  EXPECT_EQ(fast.shortest().round, 100 * kMicrosecond);
+  for (int64_t i = 10; i < 20; ++i) take(slow, 100 * kMillisecond, fast.shortest(), kSecond + i * kMillisecond);
+  EXPECT_LT(slow.rate(), 0.6 * 14e6);  // half of the rate of arrivals
 }
 
 TEST(RateControlTest, PacketsGoInBatches) {

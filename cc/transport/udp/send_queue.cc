@@ -4,6 +4,7 @@
 #include <cstring>
 #include <utility>
 
+#include "cc/base/little_endian.h"
 #include "cc/transport/spans.h"
 
 namespace jaxcomm {
@@ -22,6 +23,7 @@ void SendQueue::PushCopy(const Header& header, const std::vector<ConstSpan>& pay
   EncodeHeader(header, frame->own.data());
   for (const ConstSpan& span : payload) frame->own.insert(frame->own.end(), span.data, span.data + span.bytes);
   copied_bytes_ += frame->own.size();
+  waiting_bytes_ += frame->bytes;
   unsent_.push_back(std::move(frame));
 }
 
@@ -43,12 +45,21 @@ void SendQueue::PushLossy(const MessageId& id, std::vector<bool> important, cons
   frame->message = std::move(message);
   frame->is_lossy = true;
   copied_bytes_ += frame->own.size();
+  waiting_bytes_ += frame->bytes;
   unsent_.push_back(std::move(frame));
 }
 
 bool SendQueue::has_next() const {
-  if (under_way_.size() + 1 >= kAnsweredPackets) return false;
-  if (under_way_bytes_ > 0 && under_way_bytes_ + static_cast<int64_t>(fragment_) > window_) return false;
+  for (size_t path = 0; path < paths_.size(); ++path) {
+    if (has_next(path)) return true;
+  }
+  return false;
+}
+
+bool SendQueue::has_next(size_t number) const {
+  const Path& path = paths_[number];
+  if (path.under_way.size() + 1 >= kAnsweredPackets) return false;
+  if (path.under_way_bytes > 0 && path.under_way_bytes + static_cast<int64_t>(fragment_) > window_) return false;
   return !lost_.empty() || (!unsent_.empty() && MayBegin(*unsent_.front()));
 }
 
@@ -62,8 +73,9 @@ bool SendQueue::MayBegin(const Frame& frame) const {
   return frame.sent > 0 || frames_[kind].empty() || next_frame_[kind] - *frames_[kind].begin() < kMaxFrames;
 }
 
-std::optional<PacketHeader> SendQueue::Next(int64_t now, std::byte* bytes, size_t* size) {
-  if (!has_next()) return std::nullopt;
+std::optional<PacketHeader> SendQueue::Next(int64_t now, std::byte* bytes, size_t* size, size_t number) {
+  if (!has_next(number)) return std::nullopt;
+  Path& path = paths_[number];
   Fragment fragment;
   if (!lost_.empty()) {
     fragment = std::move(lost_.front());
@@ -83,30 +95,68 @@ std::optional<PacketHeader> SendQueue::Next(int64_t now, std::byte* bytes, size_
   Frame& frame = *fragment.frame;
   *size = Size(fragment);
   Read(frame, fragment.offset, *size, bytes);
+  waiting_bytes_ -= static_cast<int64_t>(*size);
   fragment.sent = now;
   fragment.is_unsent = false;
-  ends_message_ = frame.message != nullptr;
-  has_paused_ = false;
-  const uint64_t number = oldest_ + under_way_.size();
+  path.ends_message = frame.message != nullptr;
   const PacketKind kind = frame.is_lossy       ? PacketKind::kLossy
                           : KindOf(frame) == 0 ? PacketKind::kMessage
                                                : PacketKind::kOrdered;
   const uint32_t offset = fragment.offset;
-  under_way_bytes_ += static_cast<int64_t>(*size);
-  under_way_.push_back(std::move(fragment));
+  Depart(path, std::move(fragment));
+  NotePauses();
+  path.has_paused = false;
   // Requests an acknowledgement only if a caller waits for it: in the last packet of a message that was not copied.
-  const bool asks = frame.message != nullptr && !has_next();
-  return PacketHeader{kind, asks, number, frame.number, offset, frame.bytes, SentWhole()};
+  const bool asks = frame.message != nullptr && !has_next(number);
+  const auto sent = static_cast<uint16_t>(SentWhole(number));
+  return PacketHeader{kind, asks, path.oldest + path.under_way.size() - 1, frame.number, offset, frame.bytes, sent};
 }
 
-// Returns the number of messages that have been sent completely at least once, modulo 2^16.
-uint16_t SendQueue::SentWhole() const {
+// Returns the number of messages that have been sent completely at least once, and of which no bytes that may be lost
+// are in flight on a path other than the given one.
+uint64_t SendQueue::SentWhole(size_t path) const {
+  const bool is_begun = !unsent_.empty() && unsent_.front()->sent > 0 && KindOf(*unsent_.front()) == 0;
+  uint64_t whole = is_begun ? unsent_.front()->number : next_frame_[0];
   for (const Fragment& fragment : lost_) {
     if (!fragment.is_unsent) break;
-    if (KindOf(*fragment.frame) == 0) return static_cast<uint16_t>(fragment.frame->number);
+    if (KindOf(*fragment.frame) == 0) whole = std::min(whole, fragment.frame->number);
   }
-  const bool is_begun = !unsent_.empty() && unsent_.front()->sent > 0 && KindOf(*unsent_.front()) == 0;
-  return static_cast<uint16_t>(is_begun ? unsent_.front()->number : next_frame_[0]);
+  for (size_t other = 0; other < paths_.size(); ++other) {
+    if (other == path || paths_[other].lossy_under_way == 0) continue;
+    const auto is_lossy = [](const Fragment& fragment) { return fragment.frame && fragment.frame->is_lossy; };
+    const std::deque<Fragment>& under_way = paths_[other].under_way;
+    whole = std::min(whole, std::find_if(under_way.begin(), under_way.end(), is_lossy)->frame->number);
+  }
+  return whole;
+}
+
+// Adds a packet to those in flight on a path.
+void SendQueue::Depart(Path& path, Fragment fragment) {
+  path.under_way_bytes += static_cast<int64_t>(Size(fragment));
+  path.lossy_under_way += fragment.frame && fragment.frame->is_lossy;
+  path.under_way.push_back(std::move(fragment));
+}
+
+// Removes the oldest packet from those in flight on a path.
+SendQueue::Fragment SendQueue::TakeOldest(Path& path) {
+  Fragment fragment = std::move(path.under_way.front());
+  path.under_way.pop_front();
+  ++path.oldest;
+  path.under_way_bytes -= static_cast<int64_t>(Size(fragment));
+  path.lossy_under_way -= fragment.frame && fragment.frame->is_lossy;
+  return fragment;
+}
+
+// Queues a packet to be sent again.
+void SendQueue::Wait(Fragment fragment, bool is_first) {
+  waiting_bytes_ += static_cast<int64_t>(Size(fragment));
+  lost_.insert(is_first ? lost_.begin() : lost_.end(), std::move(fragment));
+}
+
+// If nothing waits to be sent, all paths without packets in flight have paused.
+void SendQueue::NotePauses() {
+  if (is_waiting()) return;
+  for (Path& path : paths_) path.has_paused |= path.under_way.empty();
 }
 
 size_t SendQueue::Size(const Fragment& fragment) const {
@@ -125,45 +175,48 @@ void SendQueue::Read(Frame& frame, uint32_t offset, size_t size, std::byte* out)
               });
 }
 
-PacketHeader SendQueue::Probe(int64_t now) {
-  while (under_way_.size() + 1 >= kAnsweredPackets) {  // the oldest packet would not fit into an acknowledgement
-    under_way_bytes_ -= static_cast<int64_t>(Size(under_way_.front()));
-    if (IsLeft(under_way_.front())) lost_.push_back(std::move(under_way_.front()));
-    under_way_.pop_front();
-    ++oldest_;
+PacketHeader SendQueue::Probe(int64_t now, size_t number) {
+  Path& path = paths_[number];
+  while (path.under_way.size() + 1 >= kAnsweredPackets) {  // the oldest packet would not fit into an acknowledgement
+    Fragment oldest = TakeOldest(path);
+    if (IsLeft(oldest)) Wait(std::move(oldest), /*is_first=*/false);
   }
-  under_way_.push_back({nullptr, 0, now});
-  ends_message_ = false;
-  return {PacketKind::kProbe, /*asks=*/true, oldest_ + under_way_.size() - 1, 0, 0, 0, SentWhole()};
+  path.under_way.push_back({nullptr, 0, now});
+  path.ends_message = false;
+  const uint64_t sent = SentWhole(number);
+  if (sent >= owed_) owed_ = 0;
+  const uint64_t newest = path.oldest + path.under_way.size() - 1;
+  return {PacketKind::kProbe, /*asks=*/true, newest, 0, 0, 0, static_cast<uint16_t>(sent)};
 }
 
-void SendQueue::Unsend(size_t count) {
-  for (; count > 0 && !under_way_.empty(); --count) {  // stops early if packets were acknowledged meanwhile
-    under_way_bytes_ -= static_cast<int64_t>(Size(under_way_.back()));
-    if (IsLeft(under_way_.back())) {
-      lost_.push_front(std::move(under_way_.back()));
-      lost_.front().is_unsent = true;
-    }
-    under_way_.pop_back();
+void SendQueue::Unsend(size_t count, size_t number) {
+  Path& path = paths_[number];
+  for (; count > 0 && !path.under_way.empty(); --count) {  // stops early if packets were acknowledged meanwhile
+    Fragment newest = std::move(path.under_way.back());
+    path.under_way.pop_back();
+    path.under_way_bytes -= static_cast<int64_t>(Size(newest));
+    path.lossy_under_way -= newest.frame && newest.frame->is_lossy;
+    if (!IsLeft(newest)) continue;
+    newest.is_unsent = true;
+    Wait(std::move(newest), /*is_first=*/true);
   }
 }
 
 Result<Answered> SendQueue::Take(const PacketHeader& answer, const std::byte* bits,
-                                 std::vector<std::shared_ptr<Outgoing>>* done) {
-  if (answer.frame >= oldest_ + under_way_.size()) {
+                                 std::vector<std::shared_ptr<Outgoing>>* done, size_t number) {
+  Path& path = paths_[number];
+  if (answer.frame >= path.oldest + path.under_way.size()) {
     return InvalidArgument("an answer to packet " + std::to_string(answer.frame) + ", which was never sent to it");
   }
   Answered answered;
-  if (answer.number <= newest_answer_) return answered;
-  newest_answer_ = answer.number;
-  for (; oldest_ <= answer.frame && !under_way_.empty(); ++oldest_) {
-    Fragment fragment = std::move(under_way_.front());
-    under_way_.pop_front();
-    const uint64_t bit = answer.frame - oldest_;
+  if (answer.number <= path.newest_answer) return answered;
+  path.newest_answer = answer.number;
+  while (path.oldest <= answer.frame && !path.under_way.empty()) {
+    const uint64_t bit = answer.frame - path.oldest;
+    Fragment fragment = TakeOldest(path);
     const size_t size = Size(fragment);
     const bool has_come =
         bit < kAnsweredPackets && (bits[bit / 8] & static_cast<std::byte>(1 << (bit % 8))) != std::byte{0};
-    under_way_bytes_ -= static_cast<int64_t>(size);
     ++answered.packets;
     if (bit == 0) answered.sent = fragment.sent;
     if (!has_come) ++answered.lost;
@@ -172,21 +225,35 @@ Result<Answered> SendQueue::Take(const PacketHeader& answer, const std::byte* bi
       answered.bytes += static_cast<int64_t>(size);
       answered.longest_come = std::max(answered.longest_come, size);
       Come(*fragment.frame, done);
-    } else if (fragment.frame->is_over) {
-      continue;
-    } else if (!answer.asks && !fragment.frame->has_bound && MayLose(fragment)) {  // `asks`: there may be no room
-      fragment.frame->may_lose -= static_cast<uint32_t>(size);
-      Come(*fragment.frame, done);
-    } else {
+    } else if (IsLeft(fragment) && (answer.asks || !TakeLoss(fragment, done))) {  // `asks`: it may have had no room
       if (!answer.asks && ++fragment.losses >= kOftenLost) {
         answered.often_lost = answered.often_lost == 0 ? size : std::min(answered.often_lost, size);
       }
-      lost_.push_back(std::move(fragment));
+      Wait(std::move(fragment), /*is_first=*/false);
     }
   }
-  EndBefore(answer.sent, done);
-  has_paused_ |= under_way_.empty() && lost_.empty() && unsent_.empty();
+  EndBefore(LoadNumber<uint64_t>(bits + kAnsweredPackets / 8), done);
+  NotePauses();
   return answered;
+}
+
+void SendQueue::GiveUp(size_t number, std::vector<std::shared_ptr<Outgoing>>* done) {
+  Path& path = paths_[number];
+  while (!path.under_way.empty()) {
+    Fragment fragment = TakeOldest(path);
+    if (IsLeft(fragment) && !TakeLoss(fragment, done)) Wait(std::move(fragment), /*is_first=*/false);
+  }
+  path.ends_message = false;
+  path.has_paused = true;
+}
+
+// Gives up a lost packet if its message may lose the packet. Returns false if the packet must be sent again.
+bool SendQueue::TakeLoss(const Fragment& fragment, std::vector<std::shared_ptr<Outgoing>>* done) {
+  if (fragment.frame->has_bound || !MayLose(fragment)) return false;
+  fragment.frame->may_lose -= static_cast<uint32_t>(Size(fragment));
+  fragment.frame->has_lost = true;
+  Come(*fragment.frame, done);
+  return true;
 }
 
 bool SendQueue::MayLose(const Fragment& fragment) const {
@@ -199,32 +266,35 @@ void SendQueue::Come(Frame& frame, std::vector<std::shared_ptr<Outgoing>>* done)
 
 void SendQueue::End(Frame& frame, std::vector<std::shared_ptr<Outgoing>>* done) {
   frame.is_over = true;
+  if (frame.has_lost && paths_.size() > 1) owed_ = std::max(owed_, frame.number + 1);
   frames_[KindOf(frame)].erase(frame.number);
   copied_bytes_ -= frame.own.size();
   if (frame.message) done->push_back(std::move(frame.message));
 }
 
-// Ends the messages that the receiver has finished, which may lack bytes. Their numbers are below `number`, which is
-// modulo 2^16.
-void SendQueue::EndBefore(uint16_t number, std::vector<std::shared_ptr<Outgoing>>* done) {
-  if (frames_[0].empty()) return;
-  const uint64_t oldest = *frames_[0].begin();
-  const uint64_t end = oldest + static_cast<uint16_t>(number - static_cast<uint16_t>(oldest));
-  if (end == oldest || end > next_frame_[0]) return;
-  const auto is_finished = [end](const std::shared_ptr<Frame>& frame) {
-    return frame && KindOf(*frame) == 0 && frame->sent > 0 && frame->number < end;
-  };
+// Ends the messages that the receiver has finished, which may lack bytes. Their numbers are below `number`.
+void SendQueue::EndBefore(uint64_t number, std::vector<std::shared_ptr<Outgoing>>* done) {
+  if (frames_[0].empty() || number <= *frames_[0].begin() || number > next_frame_[0]) return;
   std::vector<std::shared_ptr<Frame>> finished;
-  for (const std::deque<Fragment>* const fragments : {&under_way_, &lost_}) {
-    for (const Fragment& fragment : *fragments) {
+  const auto is_finished = [number](const std::shared_ptr<Frame>& frame) {
+    return frame && KindOf(*frame) == 0 && frame->sent > 0 && frame->number < number;
+  };
+  const auto find = [&](const std::deque<Fragment>& fragments) {
+    for (const Fragment& fragment : fragments) {
       if (is_finished(fragment.frame)) finished.push_back(fragment.frame);
     }
+  };
+  for (const Path& path : paths_) find(path.under_way);
+  find(lost_);
+  for (auto fragment = lost_.begin(); fragment != lost_.end();) {
+    const bool is_left = !is_finished(fragment->frame);
+    if (!is_left) waiting_bytes_ -= static_cast<int64_t>(Size(*fragment));
+    fragment = is_left ? std::next(fragment) : lost_.erase(fragment);
   }
-  lost_.erase(std::remove_if(lost_.begin(), lost_.end(), [&](const Fragment& it) { return is_finished(it.frame); }),
-              lost_.end());
   if (!unsent_.empty() && is_finished(unsent_.front())) {
     finished.push_back(std::move(unsent_.front()));
     unsent_.pop_front();
+    waiting_bytes_ -= finished.back()->bytes - finished.back()->sent;
   }
   for (const std::shared_ptr<Frame>& frame : finished) {
     if (!frame->is_over) End(*frame, done);
@@ -240,14 +310,17 @@ void SendQueue::Cancel(const CallId& call) {
       kept.push_back(std::move(frame));
     } else {
       copied_bytes_ -= frame->own.size();
+      waiting_bytes_ -= frame->bytes;
     }
   }
   unsent_.swap(kept);
-  for (const std::deque<Fragment>* const fragments : {&under_way_, &lost_}) {
-    for (const Fragment& fragment : *fragments) {
+  const auto detach = [&](const std::deque<Fragment>& fragments) {
+    for (const Fragment& fragment : fragments) {
       if (fragment.frame) Detach(*fragment.frame, call);
     }
-  }
+  };
+  for (const Path& path : paths_) detach(path.under_way);
+  detach(lost_);
 }
 
 void SendQueue::Detach(Frame& frame, const CallId& call) {
@@ -266,13 +339,14 @@ std::vector<std::shared_ptr<Outgoing>> SendQueue::Clear() {
     if (frame && frame->message) lost.push_back(std::move(frame->message));
   };
   for (const std::shared_ptr<Frame>& frame : unsent_) take(frame);
-  for (const Fragment& fragment : under_way_) take(fragment.frame);
+  for (Path& path : paths_) {
+    while (!path.under_way.empty()) take(TakeOldest(path).frame);
+  }
   for (const Fragment& fragment : lost_) take(fragment.frame);
   unsent_.clear();
-  under_way_.clear();
   lost_.clear();
   for (std::set<uint64_t>& numbers : frames_) numbers.clear();
-  under_way_bytes_ = 0;
+  waiting_bytes_ = 0;
   copied_bytes_ = 0;
   return lost;
 }

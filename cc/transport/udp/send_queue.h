@@ -8,7 +8,12 @@
 // with new numbers, unless a lossy message may lose them. Every packet carries the number of messages that have been
 // sent completely, counting this packet. Once this number includes a lossy message whose reliable part has arrived, the
 // receiver gives up the missing bytes if the message may lose them. Acknowledgements show the loss to the sender. They
-// also carry the number of messages that the receiver has finished; these are not sent any further. Not thread-safe.
+// also carry the number of messages that the receiver has finished; these are not sent any further.
+//
+// The packets may take several paths, each with packet numbers of its own. A packet is missing if a later packet of the
+// same path has arrived. A packet does not count a lossy message as sent while bytes of the message are in flight on
+// another path, because packets of different paths overtake each other. Functions without a path concern all paths. Not
+// thread-safe.
 #pragma once
 
 #include <cstddef>
@@ -43,8 +48,8 @@ struct Answered {
 class SendQueue {
  public:
   // `fragment`: frame bytes in each packet, except that a frame's last packet may hold fewer. `window`: maximum number
-  // of frame bytes in flight.
-  SendQueue(size_t fragment, int64_t window) : fragment_(fragment), window_(window) {}
+  // of frame bytes in flight on each path.
+  SendQueue(size_t fragment, int64_t window, size_t paths = 1) : fragment_(fragment), window_(window), paths_(paths) {}
 
   // The payload must stay valid until the process has acknowledged all of it, because retransmissions read it.
   void Push(const Header& header, std::shared_ptr<Outgoing> message);
@@ -56,17 +61,20 @@ class SendQueue {
 
   // Writes the payload of the next packet, at most `fragment` bytes, to `bytes`. Returns nullopt if nothing waits or if
   // no more packets may be in flight. `now` is in nanoseconds.
-  std::optional<PacketHeader> Next(int64_t now, std::byte* bytes, size_t* size);
+  std::optional<PacketHeader> Next(int64_t now, std::byte* bytes, size_t* size, size_t path = 0);
   bool has_next() const;
+  bool has_next(size_t path) const;
   // Whether the next packet must arrive.
   bool IsNextImportant() const;
   // Returns a packet without payload that requests an acknowledgement.
-  PacketHeader Probe(int64_t now);
-  // Takes back the newest `count` packets that Next returned, because they could not be sent.
-  void Unsend(size_t count);
+  PacketHeader Probe(int64_t now, size_t path = 0);
+  // Takes back the newest `count` packets that Next returned for the path, because they could not be sent.
+  void Unsend(size_t count, size_t path = 0);
 
-  Result<Answered> Take(const PacketHeader& answer, const std::byte* bits,
-                        std::vector<std::shared_ptr<Outgoing>>* done);
+  Result<Answered> Take(const PacketHeader& answer, const std::byte* bits, std::vector<std::shared_ptr<Outgoing>>* done,
+                        size_t path = 0);
+  // Counts all packets in flight on a path as lost, so that other paths retransmit them.
+  void GiveUp(size_t path, std::vector<std::shared_ptr<Outgoing>>* done);
 
   // Removes the call's messages. If a message is partly sent, copies its bytes instead, and still sends all of them.
   void Cancel(const CallId& call);
@@ -74,14 +82,19 @@ class SendQueue {
   std::vector<std::shared_ptr<Outgoing>> Clear();
 
   bool empty() const { return unsent_.empty() && frames_[0].empty() && frames_[1].empty(); }
-  bool is_under_way() const { return !under_way_.empty(); }
-  size_t under_way() const { return under_way_.size(); }  // packets in flight
-  // Returns whether nothing is left to send and the last packet sent belongs to a message that was not copied. In that
-  // case the caller sends a probe, for two reasons. Only a later packet can show that the last packet is lost. A later
-  // packet also shows that the whole of a lossy message was sent.
-  bool ends_message() const { return ends_message_ && lost_.empty() && unsent_.empty(); }
-  // Returns whether, at some time since the last packet was sent, no frame waited to be sent or acknowledged.
-  bool has_paused() const { return has_paused_; }
+  bool is_under_way(size_t path = 0) const { return !paths_[path].under_way.empty(); }
+  size_t under_way(size_t path = 0) const { return paths_[path].under_way.size(); }  // packets in flight
+  int64_t waiting_bytes() const { return waiting_bytes_; }                           // frame bytes to send
+  // Returns whether nothing is left to send and the path's last packet belongs to a message that was not copied. In
+  // that case the caller sends a probe, for two reasons. Only a later packet can show that the last packet is lost. A
+  // later packet also shows that the whole of a lossy message was sent.
+  bool ends_message(size_t path = 0) const { return paths_[path].ends_message && !is_waiting(); }
+  // Returns whether the caller must send a probe on any path, because only a packet that has not been sent yet shows
+  // that the whole of a lossy message was sent. Only with several paths.
+  bool owes_probe() const { return owed_ > 0 && !is_waiting() && SentWhole(kNoPath) >= owed_; }
+  // Returns whether, at some time since the path's last packet was sent, nothing waited to be sent, and no packet of
+  // the path was in flight.
+  bool has_paused(size_t path = 0) const { return paths_[path].has_paused; }
   size_t copied_bytes() const { return copied_bytes_; }
 
  private:
@@ -99,6 +112,7 @@ class SendQueue {
     bool is_lossy = false;
     bool has_bound = false;  // lost packets are retransmitted; see LossLimit
     bool is_over = false;    // the whole frame is acknowledged or given up
+    bool has_lost = false;   // some of the bytes have been given up
     PackedCursor cursor;
   };
   // A packet that is in flight, lost or taken back. The packet of a probe has no frame.
@@ -109,6 +123,16 @@ class SendQueue {
     int losses = 0;
     bool is_unsent = false;  // Unsend took the packet back
   };
+  struct Path {
+    std::deque<Fragment> under_way;  // in the order of packet numbers, which begin with `oldest`
+    uint64_t oldest = 0;
+    int64_t under_way_bytes = 0;
+    int64_t lossy_under_way = 0;  // packets of lossy messages
+    uint64_t newest_answer = 0;
+    bool ends_message = false, has_paused = true;
+  };
+
+  static constexpr size_t kNoPath = SIZE_MAX;
 
   static constexpr int kOftenLost = 8;  // if 20 % of packets get lost at random, 3 in a million get lost this often
 
@@ -118,23 +142,28 @@ class SendQueue {
   bool MayLose(const Fragment& fragment) const;
   // Returns whether the packet's bytes must still arrive.
   static bool IsLeft(const Fragment& fragment) { return fragment.frame && !fragment.frame->is_over; }
-  uint16_t SentWhole() const;
+  bool is_waiting() const { return !lost_.empty() || !unsent_.empty(); }
+  uint64_t SentWhole(size_t path) const;
+  void Depart(Path& path, Fragment fragment);
+  Fragment TakeOldest(Path& path);
+  void Wait(Fragment fragment, bool is_first);
+  void NotePauses();
   size_t Size(const Fragment& fragment) const;
   static void Read(Frame& frame, uint32_t offset, size_t size, std::byte* out);
   void Come(Frame& frame, std::vector<std::shared_ptr<Outgoing>>* done);
   void End(Frame& frame, std::vector<std::shared_ptr<Outgoing>>* done);
-  void EndBefore(uint16_t number, std::vector<std::shared_ptr<Outgoing>>* done);
+  void EndBefore(uint64_t number, std::vector<std::shared_ptr<Outgoing>>* done);
+  bool TakeLoss(const Fragment& fragment, std::vector<std::shared_ptr<Outgoing>>* done);
   void Detach(Frame& frame, const CallId& call);
 
   size_t fragment_;
   int64_t window_;
   std::deque<std::shared_ptr<Frame>> unsent_;  // the first frame may be partly sent
   std::deque<Fragment> lost_;
-  std::deque<Fragment> under_way_;  // in the order of packet numbers, which begin with oldest_
-  uint64_t oldest_ = 0;
-  int64_t under_way_bytes_ = 0;
-  uint64_t newest_answer_ = 0;
-  bool ends_message_ = false, has_paused_ = true;
+  int64_t waiting_bytes_ = 0;  // bytes of unsent_ that have not been sent, and of lost_
+  std::vector<Path> paths_;
+  // Packets must yet report that this number of messages has been sent completely; 0 if they have reported all.
+  uint64_t owed_ = 0;
   // Numbers of the frames that are begun but not acknowledged: [0] of messages, [1] of other frames.
   std::set<uint64_t> frames_[2];
   uint64_t next_frame_[2] = {0, 0};

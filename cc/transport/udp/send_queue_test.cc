@@ -3,11 +3,13 @@
 #include <array>
 #include <cstddef>
 #include <cstdint>
+#include <deque>
 #include <memory>
 #include <optional>
 #include <utility>
 #include <vector>
 
+#include "cc/base/little_endian.h"
 #include "gtest/gtest.h"
 
 namespace jaxcomm {
@@ -32,20 +34,21 @@ class SendQueueTest : public testing::Test {
   void Probe() { newest_ = queue_.Probe(++now_).number; }
   // Acknowledges all packets up to the newest one, except the packets that are `lost[i]` places before the newest one.
   // `finished`: number of messages that the receiver has finished.
-  Answered Answer(const std::vector<size_t>& lost = {}, uint16_t finished = 0) {
+  Answered Answer(const std::vector<size_t>& lost = {}, uint64_t finished = 0) {
     std::array<std::byte, kAnswerBytes> bits;
     bits.fill(std::byte{0xFF});
     for (const size_t back : lost) bits[back / 8] &= ~static_cast<std::byte>(1 << (back % 8));
+    StoreNumber<uint64_t>(finished, bits.data() + kAnsweredPackets / 8);
     std::vector<std::shared_ptr<Outgoing>> done;
     const Result<Answered> answered =
-        queue_.Take({PacketKind::kAnswer, false, ++answers_, newest_, 0, 0, finished}, bits.data(), &done);
+        queue_.Take({PacketKind::kAnswer, false, ++answers_, newest_, 0, 0}, bits.data(), &done);
     EXPECT_TRUE(answered.ok());
     done_ += done.size();
     return answered.value();
   }
 
   // Acknowledges the packets up to number `newest`.
-  void AnswerTo(uint64_t newest, uint16_t finished) {
+  void AnswerTo(uint64_t newest, uint64_t finished) {
     const uint64_t sent = std::exchange(newest_, newest);
     Answer({}, finished);
     newest_ = sent;
@@ -139,6 +142,107 @@ TEST_F(SendQueueTest, APauseIsATimeWithoutMessagesToSend) {
   EXPECT_TRUE(queue_.has_paused());
   Send(1);
   EXPECT_FALSE(queue_.has_paused());
+}
+
+// A queue for two paths.
+class SendQueuePathsTest : public testing::Test {
+ protected:
+  void Push(uint32_t bytes) {
+    data_.emplace_back(bytes);
+    queue_.Push({FrameType::kMessage, bytes, MessageId()}, MessageOf(bytes));
+  }
+  // Pushes a message whose bytes may all be lost, apart from its front.
+  void PushLossy(uint32_t bytes) {
+    data_.emplace_back(bytes);
+    queue_.PushLossy(MessageId(), {false}, /*may_lose=*/bytes, MessageOf(bytes));
+  }
+  std::optional<PacketHeader> Next(size_t path) {
+    std::array<std::byte, kFragment> bytes;
+    size_t size;
+    return queue_.Next(++now_, bytes.data(), &size, path);
+  }
+  // Acknowledges the path's packets up to `newest`, except the packets with the numbers `lost`.
+  Answered Answer(size_t path, uint64_t newest, const std::vector<uint64_t>& lost = {}) {
+    std::array<std::byte, kAnswerBytes> bits;
+    bits.fill(std::byte{0xFF});
+    for (const uint64_t each : lost) bits[(newest - each) / 8] &= ~static_cast<std::byte>(1 << ((newest - each) % 8));
+    std::vector<std::shared_ptr<Outgoing>> done;
+    const Result<Answered> answered =
+        queue_.Take({PacketKind::kAnswer, false, ++answers_, newest, 0, 0}, bits.data(), &done, path);
+    EXPECT_TRUE(answered.ok());
+    done_ += done.size();
+    return answered.value();
+  }
+
+  SendQueue queue_{kFragment, /*window=*/1 << 20, /*paths=*/2};
+  size_t done_ = 0;
+
+ private:
+  std::shared_ptr<Outgoing> MessageOf(uint32_t bytes) {
+    const std::vector<ConstSpan> spans = {{data_.back().data(), bytes, 0}};
+    return std::make_shared<Outgoing>(Outgoing{CallId(), spans, 1, Status(), nullptr});
+  }
+
+  std::deque<std::vector<std::byte>> data_;
+  int64_t now_ = 0;
+  uint64_t answers_ = 0;
+};
+
+TEST_F(SendQueuePathsTest, OnlyLaterPacketsOfThePathShowALoss) {
+  Push(4 * kFragment - kHeaderBytes);
+  for (const size_t path : {0, 1}) {
+    for (const uint64_t number : {0, 1}) EXPECT_EQ(Next(path)->number, number);
+  }
+  EXPECT_EQ(Answer(/*path=*/1, /*newest=*/1).lost, 0);
+  EXPECT_EQ(queue_.under_way(0), 2u);
+  EXPECT_FALSE(queue_.has_next());
+  EXPECT_EQ(Answer(/*path=*/0, /*newest=*/1, /*lost=*/{0}).lost, 1);
+  EXPECT_EQ(queue_.waiting_bytes(), static_cast<int64_t>(kFragment));
+  EXPECT_EQ(Next(/*path=*/1)->offset, 0u);
+  Answer(/*path=*/1, /*newest=*/2);
+  EXPECT_EQ(done_, 1u);
+}
+
+TEST_F(SendQueuePathsTest, AnotherPathRetransmitsWhatAPathIsGivenUpWith) {
+  Push(3 * kFragment - kHeaderBytes);
+  for (int i = 0; i < 3; ++i) Next(/*path=*/0);
+  std::vector<std::shared_ptr<Outgoing>> done;
+  queue_.GiveUp(/*path=*/0, &done);
+  EXPECT_TRUE(done.empty());
+  EXPECT_FALSE(queue_.is_under_way(0));
+  EXPECT_EQ(queue_.waiting_bytes(), static_cast<int64_t>(3 * kFragment));
+  for (uint32_t i = 0; i < 3; ++i) EXPECT_EQ(Next(/*path=*/1)->offset, i * kFragment);
+  EXPECT_EQ(Answer(/*path=*/0, /*newest=*/2).packets, 0);  // a late acknowledgement
+  EXPECT_EQ(queue_.Probe(1, /*path=*/0).number, 3u);
+  Answer(/*path=*/1, /*newest=*/2);
+  EXPECT_EQ(done_, 1u);
+}
+
+TEST_F(SendQueuePathsTest, ALossyMessageIsNotSentWhileAnotherPathCarriesItsBytes) {
+  PushLossy(4 * kFragment - LossyFrontBytes(1));
+  for (const size_t path : {0, 0, 1, 1}) EXPECT_EQ(Next(path)->sent, 0);
+  EXPECT_EQ(queue_.Probe(1, /*path=*/0).sent, 0);  // packets of path 1 may be late
+  EXPECT_EQ(queue_.Probe(1, /*path=*/1).sent, 0);
+  Answer(/*path=*/1, /*newest=*/2, /*lost=*/{0});
+  EXPECT_EQ(done_, 0u);
+  EXPECT_EQ(queue_.Probe(1, /*path=*/0).sent, 1);  // later than the packets that are still in flight, on its own path
+  EXPECT_FALSE(queue_.owes_probe());
+  Answer(/*path=*/0, /*newest=*/3);
+  EXPECT_EQ(done_, 1u);
+  EXPECT_TRUE(queue_.owes_probe());
+  EXPECT_EQ(queue_.Probe(1, /*path=*/1).sent, 1);
+  EXPECT_FALSE(queue_.owes_probe());
+}
+
+TEST_F(SendQueuePathsTest, APathPausesWhenNothingIsLeftForIt) {
+  Push(3 * kFragment - kHeaderBytes);
+  Next(/*path=*/0);
+  Next(/*path=*/1);
+  Answer(/*path=*/1, /*newest=*/0);
+  EXPECT_FALSE(queue_.has_paused(1));  // it waits until its rate allows more packets
+  Next(/*path=*/0);
+  EXPECT_TRUE(queue_.has_paused(1));
+  EXPECT_FALSE(queue_.has_paused(0));
 }
 
 }  // namespace

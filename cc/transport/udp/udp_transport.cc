@@ -26,8 +26,15 @@ UdpTransport::UdpTransport(uint32_t process, Events* events, std::string rail, s
 UdpTransport::~UdpTransport() {
   Stop();
   for (const auto& [process, peer] : peers_) {
-    for (const int socket : {peer->path.socket, peer->path.connection}) CloseOwn(socket);
+    if (peer->path.connection < 0) continue;
+    for (const int socket : SocketsOf(peer->path)) CloseOwn(socket);
   }
+}
+
+std::vector<int> SocketsOf(const UdpPath& path) {
+  std::vector<int> sockets = {path.connection, path.socket};
+  for (const UdpSocket& each : path.more) sockets.push_back(each.socket);
+  return sockets;
 }
 
 void UdpTransport::Leave() {
@@ -39,11 +46,17 @@ void UdpTransport::Leave() {
 }
 
 Status UdpTransport::AddPeer(uint32_t process, const UdpPath& path) {
-  CloseInChildren(path.connection);
-  CloseInChildren(path.socket);
+  for (const int socket : SocketsOf(path)) CloseInChildren(socket);
   Status status = PrepareSocket(path.connection);
-  DatagramOptions datagrams;
-  if (status.ok()) status = PrepareDatagrams(path.socket, &datagrams);
+  std::vector<DatagramOptions> datagrams(1 + path.more.size());
+  if (status.ok()) status = PrepareDatagrams(path.socket, &datagrams[0]);
+  for (size_t i = 0; i < path.more.size() && status.ok(); ++i) {
+    status = PrepareDatagrams(path.more[i].socket, &datagrams[i + 1]);
+  }
+  if (status.ok() && datagrams.size() > kMaxPaths) {
+    status = InvalidArgument(std::to_string(datagrams.size()) + " paths; at most " + std::to_string(kMaxPaths) +
+                             " are allowed");
+  }
   if (status.ok() && (path.packet_bytes < kMinPacketBytes || path.packet_bytes > kMaxPacketBytes)) {
     status =
         InvalidArgument("packets of " + std::to_string(path.packet_bytes) + " bytes; " +
@@ -54,23 +67,30 @@ Status UdpTransport::AddPeer(uint32_t process, const UdpPath& path) {
     status = process == process_ ? InvalidArgument("it is this process") : Connect(lock, process, path, datagrams);
     if (status.ok()) return status;
   }
-  CloseOwn(path.connection);
-  CloseOwn(path.socket);
+  for (const int socket : SocketsOf(path)) CloseOwn(socket);
   return Status(status.code(), "process " + std::to_string(process) + " cannot be connected: " + status.message());
 }
 
-Status UdpTransport::Connect(Lock& lock, uint32_t process, const UdpPath& path, const DatagramOptions& datagrams) {
+Status UdpTransport::Connect(Lock& lock, uint32_t process, const UdpPath& path,
+                             const std::vector<DatagramOptions>& datagrams) {
   if (Status status = AwaitEnd(lock, process); !status.ok()) return status;
   std::unique_ptr<Peer>& peer = peers_[process];
   if (peer) {
-    peer->Restart(path, &inbox_);
+    peer->Restart(path, datagrams, &inbox_);
   } else {
-    peer = std::make_unique<Peer>(process, path, &inbox_);
+    peer = std::make_unique<Peer>(process, path, datagrams, &inbox_);
   }
-  peer->datagrams = datagrams;
-  peer->gone = Watch(KeyOf(process, /*is_connection=*/false), path.socket);
-  if (peer->gone.ok()) peer->gone = Watch(KeyOf(process, /*is_connection=*/true), path.connection);
-  if (!peer->gone.ok()) peer->path.socket = peer->path.connection = -1;  // the caller closes the sockets
+  if (peer->paths.size() > 1) {
+    // The switches may send the connection over a link that fails while other links carry packets. Unanswered keepalive
+    // probes would then end the connection.
+    const int off = 0;
+    setsockopt(path.connection, SOL_SOCKET, SO_KEEPALIVE, &off, sizeof(off));
+  }
+  peer->gone = Watch(KeyOf(process, kConnection), path.connection);
+  for (size_t i = 0; i < peer->paths.size() && peer->gone.ok(); ++i) {
+    peer->gone = Watch(KeyOf(process, i), peer->paths[i].ends.socket);
+  }
+  if (!peer->gone.ok()) peer->path.connection = -1;  // the caller closes the sockets
   return peer->gone;
 }
 
@@ -138,7 +158,7 @@ SendProgress UdpTransport::ProgressTo(uint32_t process) {
   if (found == peers_.end() || !found->second->gone.ok()) return {};
   Peer& peer = *found->second;
   const bool has_room = peer.held_until <= NowNanoseconds();
-  const auto under_way = has_room ? static_cast<uint32_t>(peer.queue.under_way()) : 0;
+  const auto under_way = has_room ? static_cast<uint32_t>(peer.under_way()) : 0;
   const bool progresses = std::exchange(peer.reported_confirmed, peer.confirmed) != peer.confirmed;
   if (under_way > 0 && !progresses) send(peer.path.connection, &kAsk, 1, MSG_DONTWAIT | MSG_NOSIGNAL);
   if (peer.loses_long()) return {peer.reported, /*unanswered=*/1, /*repeats=*/true};
@@ -155,7 +175,16 @@ std::vector<SocketPeer*> UdpTransport::Peers() {
 
 std::optional<std::string> UdpTransport::WhySilent(SocketPeer& its, std::chrono::nanoseconds since) {
   Peer& peer = static_cast<Peer&>(its);
-  if (std::optional<std::string> why = peer.watch.Look(peer.path.connection, since, silence_)) return why;
+  std::optional<std::string> why = peer.watch.Look(peer.path.connection, since, silence_);
+  if (peer.paths.size() > 1) {
+    const bool is_confirmed = std::exchange(peer.watched_confirmed, peer.confirmed) != peer.confirmed;
+    if (why && is_confirmed) why.reset();
+    for (size_t i = 0; i < peer.paths.size() && why; ++i) {
+      if (!peer.writing && !peer.queue.is_under_way(i)) Probe(peer, i);
+    }
+    send(peer.path.connection, &kAsk, 1, MSG_DONTWAIT | MSG_NOSIGNAL);  // in place of a keepalive probe
+  }
+  if (why) return why;
   if (!peer.loses_long()) return std::nullopt;
   const auto bytes = static_cast<uint32_t>(kPacketHeaderBytes + peer.lost_bytes);
   return DescribeLongLost(bytes, PeerAddress(peer.path.connection), silence_);

@@ -18,6 +18,14 @@
 // only over TCP for half of `silence`, or for a tenth of `silence` if there are several rails. A path also ends if long
 // packets get lost for `silence` while shorter packets arrive. A packet is counted and dropped if it arrived before, or
 // if its tag was not made with the path's key.
+//
+// A process may be reached over several paths, which differ in their source ports, so that switches can send their
+// packets over different links (ECMP). Each path has packet numbers, keys, acknowledgements and a packet rate of its
+// own. The packets of a message are spread over the paths: of the paths whose rates allow more packets, the path with
+// the shortest RTT gets the next packets. A path is silent if its packets stay unanswered for three RTTs while another
+// path works. A silent path gets only probes, and the other paths retransmit its packets. An acknowledgement of a
+// silent path is sent over another path. While any path works, the TCP connection may be silent, too: it is on a single
+// link.
 #pragma once
 
 #include <chrono>
@@ -40,14 +48,23 @@
 
 namespace jaxcomm {
 
+struct UdpSocket {
+  int socket;  // a UDP socket, connected
+  SipKey sends, receives;
+};
+
 // The path to a process. Both processes have agreed on the values.
 struct UdpPath {
   int connection;  // a TCP socket, connected and authenticated, which carries only kAsk and kHere
   int socket;      // a UDP socket, connected
   SipKey sends, receives;
-  uint32_t packet_bytes;  // size of each packet, except that a frame's last packet may be smaller
-  uint32_t window;        // bytes that may be in flight to the process
+  uint32_t packet_bytes;             // size of each packet, except that a frame's last packet may be smaller
+  uint32_t window;                   // bytes that may be in flight to the process on each path
+  std::vector<UdpSocket> more = {};  // the sockets of further paths, in the order of the other process's sockets
 };
+
+// Returns all sockets of a path, which AddPeer closes after an error.
+std::vector<int> SocketsOf(const UdpPath& path);
 
 // The other kernel acknowledges kAsk, and the other process replies to kAsk with kHere.
 constexpr std::byte kAsk{'?'}, kHere{'!'};
@@ -61,6 +78,7 @@ class UdpTransport : public SocketTransport, public LossyTransport {
   };
 
   static constexpr uint32_t kMinPacketBytes = 512, kMaxPacketBytes = 65000;
+  static constexpr size_t kMaxPaths = 64;
 
   // `rail`: the rail's name in error texts; empty if there is only one rail.
   static Result<std::unique_ptr<UdpTransport>> Create(uint32_t process, Events* events, std::string rail = "",
@@ -84,13 +102,16 @@ class UdpTransport : public SocketTransport, public LossyTransport {
   Dropped dropped(uint32_t process);
 
  private:
+  struct Path;
   struct Peer;
 
   UdpTransport(uint32_t process, Events* events, std::string rail, std::chrono::nanoseconds silence);
 
-  static uint64_t KeyOf(uint32_t process, bool is_connection) { return uint64_t{process} << 1 | is_connection; }
+  // The epoll key of a socket. `socket`: the number of the path, or kConnection.
+  static uint64_t KeyOf(uint32_t process, size_t socket) { return uint64_t{process} << 8 | socket; }
+  static constexpr size_t kConnection = 255;
 
-  Status Connect(Lock& lock, uint32_t process, const UdpPath& path, const DatagramOptions& datagrams);
+  Status Connect(Lock& lock, uint32_t process, const UdpPath& path, const std::vector<DatagramOptions>& datagrams);
   SocketPeer* PeerOf(uint32_t process) override;
   std::vector<SocketPeer*> Peers() override;
   std::optional<std::string> WhySilent(SocketPeer& peer, std::chrono::nanoseconds since) override;
@@ -105,20 +126,23 @@ class UdpTransport : public SocketTransport, public LossyTransport {
   void Depart(Lock& lock) override;
 
   // One path (path.cc).
-  void Read(Lock& lock, Peer& peer);
-  Status Take(Peer& peer, const PacketHeader& header, const std::byte* bytes, size_t size, int64_t arrived);
+  void Read(Lock& lock, Peer& peer, size_t number);
+  Status Take(Peer& peer, size_t number, const PacketHeader& header, const std::byte* bytes, size_t size,
+              int64_t arrived);
   Status TakeAnswer(Peer& peer, const PacketHeader& header, const std::byte* bytes, size_t size, int64_t arrived);
-  void Answer(Peer& peer);
-  void Probe(Peer& peer);
+  void Answer(Peer& peer, size_t number);
+  void Probe(Peer& peer, size_t number);
+  void TakeTimeout(Peer& peer, size_t number);
   static void AskProcess(Peer& peer);
   void Write(Lock& lock, SocketPeer& peer) override;
-  bool FillBatch(Peer& peer);
+  static std::optional<size_t> NextPath(Peer& peer, int64_t now);
+  bool FillBatch(Peer& peer, size_t number);
   void ReadConnection(Lock& lock, Peer& peer);
   void Fail(Lock& lock, SocketPeer& peer, const Status& end) override;
   void End(Peer& peer, const Status& why);
   static void CloseUnused(Peer& peer);
   void TakeHere(Lock& lock, Peer& peer);
-  void SetInterest(Peer& peer);
+  void SetInterest(Peer& peer, size_t number);
 
   ReceivedDatagrams received_;  // used by the polling thread only
 

@@ -306,7 +306,7 @@ def _add_rails(core: MessageCore, connections: _Connections, shares: Mapping[int
         if name not in leads[other]:
             connection.close()
             if isinstance(path, UdpPath):
-                path.socket.close()
+                path.close_sockets()
         elif isinstance(path, UdpPath):
             core.add_udp(other, used.index(name), path)
         elif path is not None:

@@ -150,7 +150,10 @@ def _table(shares: list[tuple[int, list[int]]]) -> RailShares:
 
 def _taken(path: UdpPath) -> UdpConnection:
     """Converts a path to the core's type. The core owns the path's sockets from now on."""
-    return UdpConnection(path.connection.detach(), path.socket.detach(), *path[2:])
+    sockets = np.array([each.socket.detach() for each in path.more], np.int32)
+    keys = b"".join(each.sends + each.receives for each in path.more)
+    first = path.connection.detach(), path.socket.detach(), path.sends, path.receives, path.packet_bytes, path.window
+    return UdpConnection(*first, sockets, keys, len(path.more))
 
 
 def _taken_fabric(path: FabricPath) -> FabricConnection:

@@ -17,12 +17,14 @@ from jaxcomm.environment import (
     RAILS,
     SECRET_FILE,
     TRANSPORT,
+    UDP_PATHS,
 )
 from jaxcomm.errors import JaxcommError
 
 TRANSPORTS = ("auto", "shm", "tcp", "udp")
 FABRIC: Final = "fabric"  # the kind of rails over libfabric
 MOST_RAILS: Final = 16
+MOST_UDP_PATHS: Final = 64
 _MOST_RATE: Final = 10**9
 _RAIL: Final = re.compile(
     r"(?:(?P<fabric>fabric:(?![0-9]+$)[^:/\s]+(?:/[^:/\s]+)?)|(?:(?P<kind>tcp|udp):(?![0-9]+$))?(?P<name>[^:]+))"
@@ -85,6 +87,7 @@ def from_environment(environment: Mapping[str, str] = os.environ) -> Settings:
         raise JaxcommError(
             f"{TRANSPORT} is {transport!r}; there are {', '.join(TRANSPORTS)}.\n  Cure: set it to one of them."
         )
+    udp_paths(environment)  # finds an invalid value before processes connect
     seconds = environment.get(CONNECT_TIMEOUT_S) or str(Settings().timeout_s)
     try:
         timeout_s = float(seconds)
@@ -102,6 +105,21 @@ def from_environment(environment: Mapping[str, str] = os.environ) -> Settings:
         timeout_s,
         named_rails(RAILS, rails) if (rails := environment.get(RAILS)) else (),
     )
+
+
+def udp_paths(environment: Mapping[str, str] = os.environ) -> int:
+    """Returns JAXCOMM_UDP_PATHS: the number of paths to each process over each UDP rail; 1 by default.
+
+    Raises:
+      JaxcommError: the variable's value is invalid.
+    """
+    text = environment.get(UDP_PATHS) or "1"
+    if not (text.isascii() and text.isdigit() and 1 <= int(text[:9]) <= MOST_UDP_PATHS):
+        raise JaxcommError(
+            f"{UDP_PATHS} is {text!r:.60}; it is a number of paths, 1 to {MOST_UDP_PATHS}.\n"
+            "  Cure: set it to 16 where switches spread packets over several links by their ports; otherwise unset it."
+        )
+    return int(text)
 
 
 def named_rails(source: str, words: str | Sequence[str]) -> tuple[NamedRail, ...]:

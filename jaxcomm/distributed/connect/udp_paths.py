@@ -1,18 +1,23 @@
 """The UDP paths to other processes. Two processes agree on a path over a connection, then try it with full packets.
 
-    each side sends                                  over
-    hello    port, packet size, window, nonce, MAC   the connection, at the same time
-    trial    a packet of full size                   UDP, repeatedly
-    received one byte                                the connection, after a trial has arrived
+    each side sends                                   over
+    hello    packet size, window, nonce, ports, MAC   the connection, at the same time
+    trial    a packet of full size                    UDP, repeatedly
+    received one byte                                 the connection, after a trial has arrived
 
 The keys of a path are derived from the generation's key and both hellos, so packets of other or earlier paths are
-refused. The connection stays open. When it closes, the other process has ended. While it is open, TCP acknowledgements
+refused. With JAXCOMM_UDP_PATHS each side opens several UDP sockets, and the n-th sockets of both sides make a path with
+keys of its own; the side with fewer sockets determines their number. Switches that hash ports spread these paths over
+their links. One of the links may be down, so one path that works suffices: the transport finds the paths that do not.
+
+The connection stays open. When it closes, the other process has ended. While it is open, TCP acknowledgements
 from the other host's kernel show that the other host is alive.
 """
 
 from __future__ import annotations
 
 import contextlib
+import functools
 import secrets
 import selectors
 import socket
@@ -26,11 +31,12 @@ from jaxcomm.distributed.connect.addresses import bound_socket, make_room
 from jaxcomm.distributed.connect.listener import HANDSHAKE_S
 from jaxcomm.distributed.connect.path_keys import PathKeys
 from jaxcomm.distributed.connect.secret import MAC_BYTES
+from jaxcomm.distributed.connect.settings import MOST_UDP_PATHS, udp_paths
 from jaxcomm.distributed.forks import close_in_children
 from jaxcomm.distributed.rails.rail_ends import DEFAULT, RailEnd
 from jaxcomm.errors import JaxcommError
 
-_HELLO: Final = struct.Struct("<HII32s")  # port, packet size, window, nonce
+_HELLO: Final = struct.Struct(f"<II32s{MOST_UDP_PATHS}H")  # packet size, window, nonce, ports; 0: no further port
 _HELLO_BYTES: Final = _HELLO.size + MAC_BYTES
 _HEARD: Final = b"\x01"
 _IP_MTU, _IPV6_MTU = 14, 24  # from linux/in.h and linux/in6.h
@@ -38,6 +44,14 @@ _MOST_MTU, _LEAST_MTU = 9000, 576  # larger packets gain nothing, because packet
 _ROOM: Final = 4 << 20  # bytes of the receive buffer
 _EACH_S: Final = 0.02  # time between two trials
 _ALL_S: Final = 20.0  # seconds in which a path of a named rail must work
+
+
+class UdpSocket(NamedTuple):
+    """A connected UDP socket, the key of packets that it sends, and the key of packets that it receives."""
+
+    socket: socket.socket
+    sends: bytes
+    receives: bytes
 
 
 class UdpPath(NamedTuple):
@@ -49,7 +63,8 @@ class UdpPath(NamedTuple):
       sends: the key of packets to the other process, 16 bytes.
       receives: the key of packets from the other process, 16 bytes.
       packet_bytes: the bytes of a full packet, without the headers of UDP and IP.
-      window: the number of bytes that may be in flight to the other process.
+      window: the number of bytes that may be in flight to the other process on each path.
+      more: the sockets of further paths.
     """
 
     connection: socket.socket
@@ -58,6 +73,12 @@ class UdpPath(NamedTuple):
     receives: bytes
     packet_bytes: int
     window: int
+    more: tuple[UdpSocket, ...] = ()
+
+    def close_sockets(self) -> None:
+        """Closes all UDP sockets, but not the connection."""
+        for each in (self.socket, *(more.socket for more in self.more)):
+            each.close()
 
 
 class Agreed(NamedTuple):
@@ -99,11 +120,13 @@ def agree(
     }
     lacking = {}
     for side in sides.values():
-        after_failure.callback(side.udp.close)
+        for each in side.sockets:
+            after_failure.callback(each.close)
     with close_in_children(selectors.DefaultSelector()) as selector:
         for side in sides.values():
             selector.register(side.connection, selectors.EVENT_READ, side.read_connection)
-            selector.register(side.udp, selectors.EVENT_READ, side.read_packet)
+            for i, each in enumerate(side.sockets):
+                selector.register(each, selectors.EVENT_READ, functools.partial(side.read_packet, i))
         while late := {to: side for to, side in sides.items() if not side.is_done and to not in lacking}:
             for to, side in late.items():
                 if time.monotonic() > side.deadline:
@@ -144,14 +167,19 @@ class _Side:
         self.other, self.connection, self.end, self.deadline = other, connection, end, deadline
         self._process, self._key = process, key
         own, self._peer = connection.getsockname(), connection.getpeername()
-        self.udp = bound_socket(own[0], end.interface, socket.SOCK_DGRAM)
-        self.udp.setblocking(False)
-        self.udp.bind((own[0], 0, *own[2:]))
-        self.udp.connect(self._peer)  # for the path's MTU; the peer's UDP port arrives with its hello
-        make_room(self.udp, _ROOM)
-        room = self.udp.getsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF) // 4  # SO_RCVBUF includes the kernel's overhead
-        content = _HELLO.pack(self.udp.getsockname()[1], full_packet_bytes(self.udp), room, secrets.token_bytes(32))
+        self.sockets = [bound_socket(own[0], end.interface, socket.SOCK_DGRAM) for _ in range(udp_paths())]
+        for each in self.sockets:
+            each.setblocking(False)
+            each.bind((own[0], 0, *own[2:]))
+            make_room(each, _ROOM)
+        udp = self.sockets[0]
+        udp.connect(self._peer)  # for the path's MTU; the peer's UDP ports arrive with its hello
+        room = udp.getsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF) // 4  # SO_RCVBUF includes the kernel's overhead
+        ports = [each.getsockname()[1] for each in self.sockets]
+        unused = [0] * (MOST_UDP_PATHS - len(ports))
+        content = _HELLO.pack(full_packet_bytes(udp), room, secrets.token_bytes(32), *ports, *unused)
         self._hello, self._received, self._theirs = content, b"", b""
+        self._keys: list[PathKeys] = []  # of each path on which both sides agree
         self._is_reached = self._has_received = False
         self._unsent = path_keys.signed(key, "udp", process, other, content)
 
@@ -188,22 +216,26 @@ class _Side:
         content, signature = message[: _HELLO.size], message[_HELLO.size :]
         path_keys.check_signature(self._key, "udp", self.other, self._process, content, signature)
         self._theirs = content
-        port, packet_bytes, self._window, _ = _HELLO.unpack(content)
-        self._packet_bytes = min(packet_bytes, full_packet_bytes(self.udp))
-        self.udp.connect((self._peer[0], port, *self._peer[2:]))
-        self._keys = PathKeys(self._key, "udp", self._process, self._hello, self.other, content)
+        packet_bytes, self._window, _, *ports = _HELLO.unpack(content)
+        self._packet_bytes = min(packet_bytes, full_packet_bytes(self.sockets[0]))
+        for i, (each, port) in enumerate(zip(self.sockets, filter(None, ports), strict=False)):
+            each.connect((self._peer[0], port, *self._peer[2:]))
+            kind = f"udp {i}" if i else "udp"
+            self._keys.append(PathKeys(self._key, kind, self._process, self._hello, self.other, content))
 
-    def read_packet(self) -> None:
+    def read_packet(self, number: int) -> None:
         with contextlib.suppress(OSError):  # the network reports errors of earlier packets
-            packet = self.udp.recv(1 << 16)
-            if self._theirs and packet == self._trial(self.other) and not self._has_received:
+            packet = self.sockets[number].recv(1 << 16)
+            is_trial = number < len(self._keys) and packet == self._trial(number, self.other)
+            if is_trial and not self._has_received:
                 self._has_received = True
                 self._unsent += _HEARD
 
     def try_packet(self) -> None:
         if self._theirs and not self._is_reached:
-            with contextlib.suppress(OSError):
-                self.udp.send(self._trial(self._process))
+            for i in range(len(self._keys)):
+                with contextlib.suppress(OSError):
+                    self.sockets[i].send(self._trial(i, self._process))
 
     def unreachable(self) -> JaxcommError:
         on = "" if self.end.name == DEFAULT else f" on rail {self.end.name}"
@@ -220,11 +252,15 @@ class _Side:
         )
 
     def path(self) -> UdpPath:
-        keys = self._keys
-        return UdpPath(self.connection, self.udp, keys.sends, keys.receives, self._packet_bytes, self._window)
+        for unused in self.sockets[len(self._keys) :]:
+            unused.close()
+        ends = [
+            UdpSocket(each, keys.sends, keys.receives) for each, keys in zip(self.sockets, self._keys, strict=False)
+        ]
+        return UdpPath(self.connection, *ends[0], self._packet_bytes, self._window, (*ends[1:],))
 
-    def _trial(self, sender: int) -> bytes:
-        return self._keys.trial(sender).ljust(self._packet_bytes, b"\0")
+    def _trial(self, number: int, sender: int) -> bytes:
+        return self._keys[number].trial(sender).ljust(self._packet_bytes, b"\0")
 
 
 def full_packet_bytes(connected: socket.socket) -> int:

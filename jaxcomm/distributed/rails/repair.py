@@ -253,7 +253,7 @@ class Repair:
             if self._end.is_set():
                 connection.close()
                 if isinstance(path, UdpPath):
-                    path.socket.close()
+                    path.close_sockets()
                 return
             try:
                 if path is None:

@@ -64,6 +64,9 @@ class BadLine {
   }
 
   std::atomic<int> lost{0};  // number of lost packets
+  // By destination, the first end or the second: whether the line loses all packets, and the packets it has been given.
+  std::array<std::atomic<bool>, 2> is_cut{};
+  std::array<std::atomic<int>, 2> packets{};
 
  private:
   using Packet = std::vector<std::byte>;
@@ -90,7 +93,8 @@ class BadLine {
   }
 
   void Pass(size_t to, Packet packet, std::vector<Packet>& late) {
-    if (Share() < faults_.lost) {
+    ++packets[to];
+    if (is_cut[to] || Share() < faults_.lost) {
       ++lost;
       return;
     }

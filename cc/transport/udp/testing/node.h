@@ -15,6 +15,7 @@
 #include <chrono>
 #include <cstddef>
 #include <cstdint>
+#include <deque>
 #include <memory>
 #include <optional>
 #include <string>
@@ -57,6 +58,20 @@ inline void Connect(UdpNode& a, UdpNode& b, BadLine* line = nullptr, uint32_t pa
   const auto [to_b, to_a] = Paths(line, packet_bytes);
   EXPECT_TRUE(a.transport->AddPeer(b.process, to_b).ok());
   EXPECT_TRUE(b.transport->AddPeer(a.process, to_a).ok());
+}
+
+// Returns both ends of a path that consists of one path for each line.
+inline std::pair<UdpPath, UdpPath> PathsOver(std::deque<BadLine>& lines) {
+  auto [one, other] = Paths(&lines.front());
+  for (size_t i = 1; i < lines.size(); ++i) {
+    const auto number = static_cast<uint8_t>(i);
+    const SipKey up = {1, 2, 3, number}, down = {4, 5, 6, number};
+    const int a = LoopbackUdp(), b = LoopbackUdp();
+    lines[i].Between(a, b);
+    one.more.push_back({a, up, down});
+    other.more.push_back({b, down, up});
+  }
+  return {one, other};
 }
 
 // Returns whether a packet from RawUdp::Read carries the bytes of `message` at the offset in `header`.

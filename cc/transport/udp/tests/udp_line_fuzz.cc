@@ -1,4 +1,4 @@
-// libFuzzer target: the line between two processes loses, repeats, reorders and changes their packets. A stranger
+// libFuzzer target: the lines between two processes lose, repeat, reorder and change their packets. A stranger
 // without the processes' key adds other packets. Every message must arrive once. Every message must be complete, except
 // that a lossy message may lose the allowed number of bytes.
 
@@ -27,10 +27,14 @@ namespace {
 constexpr size_t kFragment = 64, kMaxMessages = 64, kMaxCarried = 300;
 constexpr int64_t kWindow = 40 * kFragment;
 constexpr uint32_t kSender = 0, kReceiver = 1;
-constexpr SipKey kUpKey = {1, 2, 3}, kDownKey = {4, 5, 6};
+constexpr uint8_t kPaths = 3;
 constexpr int kMostRounds = 200;  // maximum number of exchanges of packets and acknowledgements in Settle
 
 using Packet = std::vector<std::byte>;
+
+// The keys of a path, for packets from the sender and for packets to the sender.
+SipKey UpKey(uint8_t path) { return {1, 2, 3, path}; }
+SipKey DownKey(uint8_t path) { return {4, 5, 6, path}; }
 
 class Fuzz : public Transport::Events {
  public:
@@ -51,16 +55,17 @@ class Fuzz : public Transport::Events {
           Post(what / 8);
           break;
         case 2:
-          Answer();
+          Answer(what / 8 % kPaths, input_.Next() % kPaths);
           break;
         case 3:
           Forge();
           break;
         case 4:
-          if (what & 8) Carry(queue_.Probe(++now_), {});
+          if (what & 8) Probe(what / 16 % kPaths);
+          if (what & 128) GiveUp(what / 16 % kPaths);
           break;
         case 5:
-          for (int count = what / 8; count > 0; --count) Send();
+          for (int count = what / 8; count > 0; --count) Send(static_cast<uint8_t>(count) % kPaths);
           break;
         case 6:
           Bring(what / 8);
@@ -142,29 +147,38 @@ class Fuzz : public Transport::Events {
     if (assembler_.waits()) assembler_.Resume();
   }
 
-  void Send() {
+  void Send(uint8_t path) {
     Packet packet(kPacketHeaderBytes + kFragment);
     size_t size;
-    const std::optional<PacketHeader> header = queue_.Next(++now_, packet.data() + kPacketHeaderBytes, &size);
+    const std::optional<PacketHeader> header = queue_.Next(++now_, packet.data() + kPacketHeaderBytes, &size, path);
     if (!header) return;
     packet.resize(kPacketHeaderBytes + size);
-    Carry(*header, std::move(packet));
+    Carry(path, *header, std::move(packet));
   }
 
-  void Carry(const PacketHeader& header, Packet packet) {
+  void Probe(uint8_t path) { Carry(path, queue_.Probe(++now_, path), {}); }
+
+  void Carry(uint8_t path, const PacketHeader& header, Packet packet) {
     packet.resize(std::max(packet.size(), kPacketHeaderBytes));
-    SealPacket(header, kUpKey, packet.data(), packet.size());
+    SealPacket(header, UpKey(path), packet.data(), packet.size());
     Keep(std::move(packet));
   }
 
-  void Answer() {
-    if (!assembler_.owes_answer()) return;
+  void GiveUp(uint8_t path) {
+    std::vector<std::shared_ptr<Outgoing>> done;
+    queue_.GiveUp(path, &done);
+    for (const auto& message : done) message->done(Status());
+  }
+
+  // Acknowledges the packets of a path. The acknowledgement is sent over the path `over`.
+  void Answer(uint8_t path, uint8_t over) {
+    if (!assembler_.owes_answer(path)) return;
     PacketHeader header;
     std::byte bits[kAnswerBytes];
-    assembler_.Answer(now_, &header, bits);
+    assembler_.Answer(now_, &header, bits, path);
     Packet packet(kPacketHeaderBytes + kAnswerBytes);
     std::copy(std::begin(bits), std::end(bits), packet.begin() + kPacketHeaderBytes);
-    SealPacket(header, kDownKey, packet.data(), packet.size());
+    SealPacket(header, DownKey(over), packet.data(), packet.size());
     Keep(std::move(packet));
   }
 
@@ -182,15 +196,21 @@ class Fuzz : public Transport::Events {
     ++fuzzed_packets;
     const std::byte* const bytes = packet.data() + kPacketHeaderBytes;
     const size_t size = packet.size() - kPacketHeaderBytes;
-    if (const auto header = OpenPacket(packet.data(), packet.size(), kUpKey)) {
-      Require(assembler_.Take(*header, bytes, size, now_).ok());
-    } else {
-      const auto answer = OpenPacket(packet.data(), packet.size(), kDownKey);
-      Require(answer && answer->kind == PacketKind::kAnswer && size == kAnswerBytes);
-      std::vector<std::shared_ptr<Outgoing>> done;
-      Require(queue_.Take(*answer, bytes, &done).ok());
-      for (const auto& message : done) message->done(Status());
+    int opened = 0;
+    for (uint8_t path = 0; path < kPaths; ++path) {
+      if (const auto header = OpenPacket(packet.data(), packet.size(), UpKey(path))) {
+        ++opened;
+        Require(assembler_.Take(*header, bytes, size, now_, path).ok());
+      }
+      if (const auto answer = OpenPacket(packet.data(), packet.size(), DownKey(path))) {
+        ++opened;
+        Require(answer->kind == PacketKind::kAnswer && size == kAnswerBytes && answer->sent < kPaths);
+        std::vector<std::shared_ptr<Outgoing>> done;
+        Require(queue_.Take(*answer, bytes, &done, answer->sent).ok());
+        for (const auto& message : done) message->done(Status());
+      }
     }
+    Require(opened == 1);
   }
 
   // Changes a packet that the line has carried, as a stranger without the key would.
@@ -202,26 +222,38 @@ class Fuzz : public Transport::Events {
     packet[at] ^= static_cast<std::byte>(input_.Next() | 1);
     if (input_.Next() % 4 == 0) packet.resize(at);
     ++fuzzed_packets;
-    for (const SipKey& key : {kUpKey, kDownKey}) Require(!OpenPacket(packet.data(), packet.size(), key));
+    Require(Opened(packet) == 0);
     if (packet.size() > at) {
       packet[at] = before;
-      const bool was_up = OpenPacket(packet.data(), packet.size(), kUpKey).has_value();
-      Require(!OpenPacket(packet.data(), packet.size(), was_up ? kDownKey : kUpKey));
+      Require(Opened(packet) <= 1);
     }
   }
 
-  // From now on the line delivers every packet at once.
+  // Returns the number of keys with which the packet's tag may have been made.
+  static int Opened(const Packet& packet) {
+    int opened = 0;
+    for (uint8_t path = 0; path < kPaths; ++path) {
+      for (const SipKey& key : {UpKey(path), DownKey(path)}) {
+        opened += OpenPacket(packet.data(), packet.size(), key).has_value();
+      }
+    }
+    return opened;
+  }
+
+  // From now on the lines deliver every packet at once.
   void Settle() {
     for (size_t i = 0; i < messages_.size(); ++i) Post(i);
     RunCallbacks();
-    for (int round = 0; !queue_.empty(); ++round) {
+    for (int round = 0; !queue_.empty() || queue_.owes_probe(); ++round) {
       Require(round < kMostRounds);
       carried_.clear();
-      while (queue_.has_next() && carried_.size() < kMaxCarried / 2) Send();
-      Carry(queue_.Probe(++now_), {});
+      for (uint8_t path = 0; path < kPaths; ++path) {
+        while (queue_.has_next(path) && carried_.size() < kMaxCarried / 2) Send(path);
+        Probe(path);
+      }
       for (const Packet& packet : std::exchange(carried_, {})) Bring(packet);
-      Answer();
-      Bring(size_t{0});
+      for (uint8_t path = 0; path < kPaths; ++path) Answer(path, path);
+      for (const Packet& packet : std::exchange(carried_, {})) Bring(packet);
       RunCallbacks();
     }
   }
@@ -237,8 +269,8 @@ class Fuzz : public Transport::Events {
   std::vector<std::unique_ptr<Message>> messages_;
   Callbacks callbacks_;
   Inbox inbox_{this, &callbacks_};
-  Assembler assembler_{kSender, kFragment, &inbox_};
-  SendQueue queue_{kFragment, kWindow};
+  Assembler assembler_{kSender, kFragment, &inbox_, kPaths};
+  SendQueue queue_{kFragment, kWindow, kPaths};
   std::deque<Packet> carried_;
   int64_t now_ = 0;
   uint8_t notices_ = 0, notices_come_ = 0;
