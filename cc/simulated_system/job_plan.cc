@@ -13,6 +13,7 @@ JobPlan JobPlan::Draw(Scheduler& scheduler, Network& network) {
   for (uint32_t i = 0; i < plan.processes; ++i) plan.hosts.push_back(i < hosts ? i : random(hosts));
   plan.rails = 1 + random(3);
   plan.kind = random(2) == 0 ? RailKind::kTcp : RailKind::kUdp;
+  plan.is_encrypted = random(4) == 0;
   plan.faults = random(4) == 0 ? 0 : 1 + static_cast<int>(random(5));
   for (uint32_t from = 0; from < hosts; ++from) {
     for (uint32_t to = 0; to < hosts; ++to) {
@@ -27,8 +28,9 @@ JobPlan JobPlan::Draw(Scheduler& scheduler, Network& network) {
     }
   }
   scheduler.Trace(std::to_string(plan.processes) + " processes on " + std::to_string(hosts) + " hosts, " +
-                  std::to_string(plan.rails) + (plan.kind == RailKind::kTcp ? " TCP" : " UDP") + " rails, " +
-                  std::to_string(plan.faults) + " faults");
+                  std::to_string(plan.rails) + (plan.is_encrypted ? " encrypted" : "") +
+                  (plan.kind == RailKind::kTcp ? " TCP" : " UDP") + " rails, " + std::to_string(plan.faults) +
+                  " faults");
   return plan;
 }
 

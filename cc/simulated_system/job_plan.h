@@ -17,6 +17,7 @@ struct JobPlan {
   uint32_t processes, rails;
   std::vector<uint32_t> hosts;  // by process
   RailKind kind;
+  bool is_encrypted;
   int faults;
 };
 

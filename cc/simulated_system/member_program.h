@@ -63,7 +63,9 @@ class MemberProgram {
   bool AddRails(const Member& other, Nanoseconds until);
   CoordinationService::Value ConnectRail(const Member& other, uint32_t rail, const std::string& name);
   std::pair<int, int> Accepted(const CoordinationService::Value& sockets);
-  UdpPath PathOf(const Member& other, int connection, int socket) const;
+  TcpPath TcpPathOf(const Member& other, int connection) const;
+  UdpPath UdpPathOf(const Member& other, int connection, int socket) const;
+  CipherKeys CipherKeysOf(const Member& other) const;
   bool Check(const Status& status);
   void Repair();
   void Restore(const Rails::Lost& lost);

@@ -8,6 +8,7 @@
 #include <cstdint>
 #include <future>
 #include <memory>
+#include <optional>
 #include <ostream>
 #include <sstream>
 #include <string>
@@ -73,23 +74,41 @@ std::string GoneJson() {
   return out.str();
 }
 
-SipKey KeyOf(const uint8_t* bytes) {
-  SipKey key;
+template <typename Key>
+Key KeyOf(const uint8_t* bytes) {
+  Key key;
   std::copy_n(bytes, key.size(), key.begin());
   return key;
 }
 
+std::optional<CipherKeys> KeysOf(const ConnectionKeys& given) {
+  if (given.sends == nullptr) return std::nullopt;
+  return CipherKeys{KeyOf<CipherKey>(given.sends), KeyOf<CipherKey>(given.receives)};
+}
+
+PacketKeys PacketKeysOf(std::string_view seals, const ConnectionKeys& given) {
+  PacketKeys keys;
+  if (seals == "siphash") {
+    keys.sends = KeyOf<SipKey>(given.sends);
+    keys.receives = KeyOf<SipKey>(given.receives);
+  } else {
+    keys.kind = seals == "gcm" ? SealKind::kGcm : SealKind::kGmac;
+    keys.cipher = *KeysOf(given);
+  }
+  return keys;
+}
+
 UdpPath PathOf(const UdpConnection& given) {
-  constexpr int64_t kKeyBytes = std::tuple_size_v<SipKey>;
+  const PacketKeys keys = PacketKeysOf(given.seals, given.keys);
+  const size_t key_bytes = keys.kind == SealKind::kSipHash ? std::tuple_size_v<SipKey> : std::tuple_size_v<CipherKey>;
   std::vector<UdpSocket> more;
   for (int64_t i = 0; i < given.num_more; ++i) {
-    const uint8_t* const keys = given.more_keys + 2 * kKeyBytes * i;
-    more.push_back({given.more_sockets[i], KeyOf(keys), KeyOf(keys + kKeyBytes)});
+    const uint8_t* const sends = given.more_keys + 2 * key_bytes * static_cast<size_t>(i);
+    more.push_back({given.more_sockets[i], PacketKeysOf(given.seals, {sends, sends + key_bytes})});
   }
   return {given.connection,
           given.socket,
-          KeyOf(given.sends),
-          KeyOf(given.receives),
+          keys,
           static_cast<uint32_t>(given.packet_bytes),
           static_cast<uint32_t>(given.window),
           std::move(more)};
@@ -98,8 +117,8 @@ UdpPath PathOf(const UdpConnection& given) {
 FabricPath PathOf(const FabricConnection& given) {
   return {given.connection,
           {given.address, static_cast<size_t>(given.address_bytes)},
-          KeyOf(given.sends),
-          KeyOf(given.receives)};
+          KeyOf<SipKey>(given.sends),
+          KeyOf<SipKey>(given.receives)};
 }
 
 RailKind KindOf(std::string_view name) {
@@ -232,9 +251,21 @@ JAXCOMM_EXPORT int jaxcomm_job_add_shm(int64_t process, int fd, uint64_t nonce, 
   return Answer(error, [&] { return TheJob().AddShm(static_cast<uint32_t>(process), nonce, fd); });
 }
 
-JAXCOMM_EXPORT int jaxcomm_job_add_tcp(int64_t process, int64_t rail, int socket, JaxcommText* error) {
-  return Answer(error,
-                [&] { return TheJob().AddTcp(static_cast<uint32_t>(process), static_cast<uint32_t>(rail), socket); });
+JAXCOMM_EXPORT int jaxcomm_job_add_tcp(int64_t process, int64_t rail, int socket, const ConnectionKeys* keys,
+                                       JaxcommText* error) {
+  return Answer(error, [&] {
+    return TheJob().AddTcp(static_cast<uint32_t>(process), static_cast<uint32_t>(rail), {socket, KeysOf(*keys)});
+  });
+}
+
+// Fails if this process cannot encrypt messages.
+JAXCOMM_EXPORT int jaxcomm_job_check_encryption(JaxcommText* error) {
+  return Answer(error, [&] { return Job::CheckEncryption(); });
+}
+
+// `seals` receives 1 if this process seals packets faster by AES than by SipHash, otherwise 0.
+JAXCOMM_EXPORT int jaxcomm_job_seals_by_aes(int* seals, JaxcommText* error) {
+  return Answer(error, [&] { *seals = HasFastAead() ? 1 : 0; });
 }
 
 JAXCOMM_EXPORT int jaxcomm_job_add_udp(int64_t process, int64_t rail, const UdpConnection* given, JaxcommText* error) {
@@ -278,8 +309,8 @@ JAXCOMM_EXPORT int jaxcomm_job_lost_rails(uint32_t* triples, int64_t capacity, i
 // Restores a rail with a new connection. Takes ownership of `socket`. Closes `socket` if the rail cannot be restored
 // now.
 JAXCOMM_EXPORT int jaxcomm_job_restore_tcp(int64_t process, int64_t rail, int64_t fences, int socket,
-                                           JaxcommText* error) {
-  return Answer(error, [&] { return TheJob().RestoreTcp(LostOf(process, rail, fences), socket); });
+                                           const ConnectionKeys* keys, JaxcommText* error) {
+  return Answer(error, [&] { return TheJob().RestoreTcp(LostOf(process, rail, fences), {socket, KeysOf(*keys)}); });
 }
 
 // Restores a rail with a new path over UDP. Takes ownership of the path's sockets. Closes the sockets if the rail

@@ -43,13 +43,17 @@ void UdpTransport::Read(Lock& lock, Peer& peer, size_t number) {
   // A callback may have ended the path, and another thread may have started one with fewer sockets.
   for (int i = 0; i < kReads && peer.gone.ok() && number < peer.paths.size(); ++i) {
     Path& path = peer.paths[number];
+    // All acknowledgements have the first path's keys, because their numbers are common to all paths.
+    PacketOpener &packets = path.seals.arrivals, &answers = peer.paths[0].seals.arrivals;
+    const size_t trailer = packets.trailer_bytes();
     ++peer.users;
     lock.unlock();
     const std::vector<Datagram>& datagrams = received_.Receive(path.ends.socket);
     opened.clear();
     for (const Datagram& datagram : datagrams) {
       if (datagram.size > peer.path.packet_bytes) continue;
-      const std::optional<PacketHeader> header = OpenPacket(datagram.bytes, datagram.size, path.ends.receives);
+      PacketOpener& opener = IsAnswer(datagram.bytes, datagram.size) ? answers : packets;
+      const std::optional<PacketHeader> header = opener.Open(datagram.bytes, datagram.size);
       if (header) opened.push_back({*header, &datagram});
     }
     lock.lock();
@@ -58,7 +62,7 @@ void UdpTransport::Read(Lock& lock, Peer& peer, size_t number) {
     for (const auto& [header, datagram] : opened) {
       if (!peer.gone.ok()) break;
       const Status status = Take(peer, number, header, datagram->bytes + kPacketHeaderBytes,
-                                 datagram->size - kPacketHeaderBytes, datagram->arrived);
+                                 datagram->size - kPacketHeaderBytes - trailer, datagram->arrived);
       if (!status.ok()) Fail(lock, peer, CutOff(peer.process, status));
     }
     if (!peer.gone.ok()) break;
@@ -122,9 +126,11 @@ Status UdpTransport::TakeAnswer(Peer& peer, const PacketHeader& header, const st
 // Sends an acknowledgement. If no packet follows, the acknowledgement is repeated once, because it may get lost. If the
 // repetition gets lost too, the peer sends a probe. The path may pass packets in one direction only, which this process
 // notices only if it also sends packets. So a repetition, and any acknowledgement of a silent path, is sent over the
-// other paths, by turns.
+// other paths, by turns. Acknowledgements of all paths are numbered together, so all have the first path's keys.
 void UdpTransport::Answer(Peer& peer, size_t number) {
-  std::byte packet[kPacketHeaderBytes + kAnswerBytes], bits[kAnswerBytes];
+  std::byte packet[kPacketHeaderBytes + kAnswerBytes + kMaxTrailerBytes], bits[kAnswerBytes];
+  PacketSealer& sealer = peer.paths[0].seals.answers;
+  const size_t size = kPacketHeaderBytes + kAnswerBytes + sealer.trailer_bytes();
   PacketHeader header;
   const bool is_new = peer.assembler.owes_answer(number);
   peer.assembler.Answer(WallClock(), &header, bits, number);
@@ -137,18 +143,19 @@ void UdpTransport::Answer(Peer& peer, size_t number) {
     over = peer.answers_over;
   }
   Path& carrier = peer.paths[over];
-  SealPacket(header, carrier.ends.sends, packet, sizeof(packet));
+  sealer.Seal(header, packet, size);
   const bool is_sent =
-      SendDatagrams(carrier.ends.socket, packet, {sizeof(packet)}, TrafficClass::kUrgent, &carrier.datagrams) > 0;
+      SendDatagrams(carrier.ends.socket, packet, {size}, TrafficClass::kUrgent, &carrier.datagrams) > 0;
   peer.paths[number].answer_at = is_new || !is_sent ? NowNanoseconds() + kAnswerDelay : 0;
 }
 
 void UdpTransport::Probe(Peer& peer, size_t number) {
   Path& path = peer.paths[number];
   if (!peer.queue.is_under_way(number)) path.answered = NowNanoseconds();
-  std::byte packet[kPacketHeaderBytes];
-  SealPacket(peer.queue.Probe(WallClock(), number), path.ends.sends, packet, sizeof(packet));
-  SendDatagrams(path.ends.socket, packet, {sizeof(packet)}, TrafficClass::kImportant, &path.datagrams);
+  std::byte packet[kPacketHeaderBytes + kMaxTrailerBytes];
+  const size_t size = kPacketHeaderBytes + path.seals.packets.trailer_bytes();
+  path.seals.packets.Seal(peer.queue.Probe(WallClock(), number), packet, size);
+  SendDatagrams(path.ends.socket, packet, {size}, TrafficClass::kImportant, &path.datagrams);
 }
 
 // Handles the end of an AnswerTimeout. The second timeout in a row ends three timeouts after the last acknowledgement,
@@ -186,7 +193,7 @@ void UdpTransport::Write(Lock& lock, SocketPeer& its) {
     lock.unlock();
     std::byte* packet = peer.bytes.data();
     for (size_t i = 0; i < peer.sizes.size(); packet += peer.sizes[i++]) {
-      SealPacket(peer.headers[i], path.ends.sends, packet, peer.sizes[i]);
+      path.seals.packets.Seal(peer.headers[i], packet, peer.sizes[i]);
     }
     const size_t taken =
         SendDatagrams(path.ends.socket, peer.bytes.data(), peer.sizes, peer.traffic_class, &path.datagrams);
@@ -250,7 +257,7 @@ bool UdpTransport::FillBatch(Peer& peer, size_t number) {
         peer.queue.Next(WallClock(), peer.bytes.data() + bytes + kPacketHeaderBytes, &size, number);
     if (!header) break;
     peer.headers.push_back(*header);
-    peer.sizes.push_back(kPacketHeaderBytes + size);
+    peer.sizes.push_back(kPacketHeaderBytes + size + path.seals.packets.trailer_bytes());
     bytes += static_cast<int64_t>(peer.sizes.back());
   }
   path.rate.Spend(bytes);

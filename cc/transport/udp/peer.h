@@ -31,6 +31,7 @@ struct UdpTransport::Path {
   }
 
   UdpSocket ends;
+  PacketSeals seals;
   RateControl rate;
   DatagramOptions datagrams;
   bool blocked = false;    // the kernel accepts no more packets for now
@@ -46,9 +47,11 @@ struct UdpTransport::Path {
 };
 
 struct UdpTransport::Peer : SocketPeer {
-  Peer(uint32_t process, const UdpPath& path, const std::vector<DatagramOptions>& datagrams, Inbox* inbox)
+  // `seals`: of each path.
+  Peer(uint32_t process, const UdpPath& path, const std::vector<DatagramOptions>& datagrams, Inbox* inbox,
+       std::vector<PacketSeals> seals)
       : SocketPeer(process), path(path), assembler(MakeAssembler(inbox)), queue(MakeQueue()) {
-    AddPaths(datagrams);
+    AddPaths(datagrams, std::move(seals));
   }
 
   void Push(const Header& header, std::shared_ptr<Outgoing> message) override {
@@ -62,12 +65,13 @@ struct UdpTransport::Peer : SocketPeer {
   bool is_used() const override { return users > 0; }
 
   // Starts a new path. The sockets of the previous path are closed already.
-  void Restart(const UdpPath& its, const std::vector<DatagramOptions>& datagrams, Inbox* inbox) {
+  void Restart(const UdpPath& its, const std::vector<DatagramOptions>& datagrams, Inbox* inbox,
+               std::vector<PacketSeals> seals) {
     path = its;
     assembler = MakeAssembler(inbox);
     queue = MakeQueue();
     paths.clear();
-    AddPaths(datagrams);
+    AddPaths(datagrams, std::move(seals));
     answers_over = 0;
     held_until = confirmed_at = unanswered_since = forged = 0;
     only_here = silent_looks = 0;
@@ -80,16 +84,18 @@ struct UdpTransport::Peer : SocketPeer {
   size_t num_paths() const { return 1 + path.more.size(); }
   Assembler MakeAssembler(Inbox* inbox) const { return Assembler(process, FragmentBytes(path), inbox, num_paths()); }
   SendQueue MakeQueue() const { return SendQueue(FragmentBytes(path), path.window, num_paths()); }
-  void AddPaths(const std::vector<DatagramOptions>& datagrams) {
+  void AddPaths(const std::vector<DatagramOptions>& datagrams, std::vector<PacketSeals> seals) {
     for (size_t i = 0; i < num_paths(); ++i) {
-      const UdpSocket ends = i == 0 ? UdpSocket{path.socket, path.sends, path.receives} : path.more[i - 1];
-      paths.push_back({ends, RateControl(path.packet_bytes, num_paths()), datagrams[i]});
+      const UdpSocket ends = i == 0 ? UdpSocket{path.socket, path.keys} : path.more[i - 1];
+      paths.push_back({ends, std::move(seals[i]), RateControl(path.packet_bytes, num_paths()), datagrams[i]});
     }
   }
 
   // Returns the number of frame bytes in each packet. It is a multiple of 8, so that no element is split between
   // packets.
-  static size_t FragmentBytes(const UdpPath& path) { return (path.packet_bytes - kPacketHeaderBytes) / 8 * 8; }
+  static size_t FragmentBytes(const UdpPath& path) {
+    return (path.packet_bytes - kPacketHeaderBytes - PacketTrailerBytes(path.keys.kind)) / 8 * 8;
+  }
 
   // Returns the longest RTT with which a path speeds up the delivery of the packets that wait. Over a path with a
   // longer RTT they would arrive after the other paths have delivered everything.

@@ -62,9 +62,16 @@ Status UdpTransport::AddPeer(uint32_t process, const UdpPath& path) {
         InvalidArgument("packets of " + std::to_string(path.packet_bytes) + " bytes; " +
                         std::to_string(kMinPacketBytes) + " to " + std::to_string(kMaxPacketBytes) + " are allowed");
   }
+  std::vector<PacketSeals> seals;
+  for (size_t i = 0; i <= path.more.size() && status.ok(); ++i) {
+    Result<PacketSeals> made = PacketSeals::Make(i == 0 ? path.keys : path.more[i - 1].keys);
+    status = made.status();
+    if (status.ok()) seals.push_back(std::move(made.value()));
+  }
   if (status.ok()) {
     Lock lock(mutex_);
-    status = process == process_ ? InvalidArgument("it is this process") : Connect(lock, process, path, datagrams);
+    status = process == process_ ? InvalidArgument("it is this process")
+                                 : Connect(lock, process, path, datagrams, std::move(seals));
     if (status.ok()) return status;
   }
   for (const int socket : SocketsOf(path)) CloseOwn(socket);
@@ -72,13 +79,13 @@ Status UdpTransport::AddPeer(uint32_t process, const UdpPath& path) {
 }
 
 Status UdpTransport::Connect(Lock& lock, uint32_t process, const UdpPath& path,
-                             const std::vector<DatagramOptions>& datagrams) {
+                             const std::vector<DatagramOptions>& datagrams, std::vector<PacketSeals> seals) {
   if (Status status = AwaitEnd(lock, process); !status.ok()) return status;
   std::unique_ptr<Peer>& peer = peers_[process];
   if (peer) {
-    peer->Restart(path, datagrams, &inbox_);
+    peer->Restart(path, datagrams, &inbox_, std::move(seals));
   } else {
-    peer = std::make_unique<Peer>(process, path, datagrams, &inbox_);
+    peer = std::make_unique<Peer>(process, path, datagrams, &inbox_, std::move(seals));
   }
   if (peer->paths.size() > 1) {
     // The switches may send the connection over a link that fails while other links carry packets. Unanswered keepalive
@@ -186,7 +193,8 @@ std::optional<std::string> UdpTransport::WhySilent(SocketPeer& its, std::chrono:
   }
   if (why) return why;
   if (!peer.loses_long()) return std::nullopt;
-  const auto bytes = static_cast<uint32_t>(kPacketHeaderBytes + peer.lost_bytes);
+  const auto bytes =
+      static_cast<uint32_t>(kPacketHeaderBytes + peer.lost_bytes + PacketTrailerBytes(peer.path.keys.kind));
   return DescribeLongLost(bytes, PeerAddress(peer.path.connection), silence_);
 }
 

@@ -39,7 +39,6 @@
 
 #include "cc/base/status.h"
 #include "cc/transport/lossy_transport.h"
-#include "cc/transport/siphash.h"
 #include "cc/transport/socket.h"
 #include "cc/transport/socket_transport.h"
 #include "cc/transport/transport.h"
@@ -50,14 +49,14 @@ namespace jaxcomm {
 
 struct UdpSocket {
   int socket;  // a UDP socket, connected
-  SipKey sends, receives;
+  PacketKeys keys;
 };
 
 // The path to a process. Both processes have agreed on the values.
 struct UdpPath {
   int connection;  // a TCP socket, connected and authenticated, which carries only kAsk and kHere
   int socket;      // a UDP socket, connected
-  SipKey sends, receives;
+  PacketKeys keys;
   uint32_t packet_bytes;             // size of each packet, except that a frame's last packet may be smaller
   uint32_t window;                   // bytes that may be in flight to the process on each path
   std::vector<UdpSocket> more = {};  // the sockets of further paths, in the order of the other process's sockets
@@ -111,7 +110,8 @@ class UdpTransport : public SocketTransport, public LossyTransport {
   static uint64_t KeyOf(uint32_t process, size_t socket) { return uint64_t{process} << 8 | socket; }
   static constexpr size_t kConnection = 255;
 
-  Status Connect(Lock& lock, uint32_t process, const UdpPath& path, const std::vector<DatagramOptions>& datagrams);
+  Status Connect(Lock& lock, uint32_t process, const UdpPath& path, const std::vector<DatagramOptions>& datagrams,
+                 std::vector<PacketSeals> seals);
   SocketPeer* PeerOf(uint32_t process) override;
   std::vector<SocketPeer*> Peers() override;
   std::optional<std::string> WhySilent(SocketPeer& peer, std::chrono::nanoseconds since) override;

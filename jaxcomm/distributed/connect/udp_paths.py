@@ -60,10 +60,11 @@ class UdpPath(NamedTuple):
     Attributes:
       connection: a TCP connection, which carries no messages.
       socket: a connected UDP socket.
-      sends: the key of packets to the other process, 16 bytes.
-      receives: the key of packets from the other process, 16 bytes.
+      sends: the key of packets to the other process: 16 bytes for "siphash", otherwise 28.
+      receives: the key of packets from the other process.
       packet_bytes: the bytes of a full packet, without the headers of UDP and IP.
       window: the number of bytes that may be in flight to the other process on each path.
+      seals: how packets are sealed: tags by "siphash" or "gmac", or encryption by "gcm".
       more: the sockets of further paths.
     """
 
@@ -73,6 +74,7 @@ class UdpPath(NamedTuple):
     receives: bytes
     packet_bytes: int
     window: int
+    seals: str
     more: tuple[UdpSocket, ...] = ()
 
     def close_sockets(self) -> None:
@@ -98,6 +100,7 @@ def agree(
     key: bytes,
     deadline: float,
     after_failure: contextlib.ExitStack,
+    seals: Mapping[int, str],
 ) -> Agreed:
     """Agrees on a path with each process over each rail. All these processes must call this at the same time.
 
@@ -108,6 +111,7 @@ def agree(
       key: the key of the generation.
       deadline: on the clock of `time.monotonic`.
       after_failure: gets the callbacks that close the UDP sockets.
+      seals: by process, how packets are sealed (`UdpPath.seals`); the same in both processes.
 
     Raises:
       JaxcommError: a rail that the user named loses packets of full size, or a process has ended or has another key.
@@ -137,11 +141,18 @@ def agree(
                 side.try_packet()
             for event, _ in selector.select(_EACH_S):
                 event.data()
-    return Agreed({to: side.path() for to, side in sides.items() if to not in lacking}, lacking)
+    paths = {to: side.path(seals[to[0]]) for to, side in sides.items() if to not in lacking}
+    return Agreed(paths, lacking)
 
 
 def agree_with(
-    process: int, other: int, connection: socket.socket, end: RailEnd, key: bytes, deadline: float
+    process: int,
+    other: int,
+    connection: socket.socket,
+    end: RailEnd,
+    key: bytes,
+    deadline: float,
+    seals: str,
 ) -> UdpPath:
     """Agrees on a path with one process over one rail, and takes ownership of the connection. Args as for `agree`.
 
@@ -151,7 +162,8 @@ def agree_with(
     to = other, end.name
     with contextlib.ExitStack() as after_failure:
         after_failure.callback(connection.close)
-        agreed = agree(process, {to: connection}, {end.name: end}, key, deadline, after_failure)
+        ends = {end.name: end}
+        agreed = agree(process, {to: connection}, ends, key, deadline, after_failure, {other: seals})
         for error in agreed.lacking.values():
             raise error
         after_failure.pop_all()
@@ -251,13 +263,14 @@ class _Side:
             "interfaces' MTU, or set JAXCOMM_TRANSPORT=tcp."
         )
 
-    def path(self) -> UdpPath:
+    def path(self, seals: str) -> UdpPath:
         for unused in self.sockets[len(self._keys) :]:
             unused.close()
         ends = [
-            UdpSocket(each, keys.sends, keys.receives) for each, keys in zip(self.sockets, self._keys, strict=False)
+            UdpSocket(each, *((keys.sends, keys.receives) if seals == "siphash" else keys.cipher))
+            for each, keys in zip(self.sockets, self._keys, strict=False)
         ]
-        return UdpPath(self.connection, *ends[0], self._packet_bytes, self._window, (*ends[1:],))
+        return UdpPath(self.connection, *ends[0], self._packet_bytes, self._window, seals, (*ends[1:],))
 
     def _trial(self, number: int, sender: int) -> bytes:
         return self._keys[number].trial(sender).ljust(self._packet_bytes, b"\0")
