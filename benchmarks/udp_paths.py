@@ -33,8 +33,8 @@ MTU: Final = 1500
 ETHERNET: Final = 14  # bytes
 SHARES: Final = (1.0, 1.0, 1.0, 0.25)  # rates of the spines
 FAILED: Final = 1  # the spine that fails
-WARM: Final = 3  # sums that find the paths' rates
-STALLED_S: Final = 20.0
+WARM, FLOW_WARM = 8, 2  # sums that find the rates of several paths, or of one
+STALLED_S: Final = 60.0
 
 
 class Kind(NamedTuple):
@@ -68,9 +68,9 @@ KINDS: Final[Mapping[str, Kind]] = {
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--mbit", type=float, default=50.0)
+    parser.add_argument("--mbit", type=float, default=25.0)
     parser.add_argument("--mib", type=int, default=16)
-    parser.add_argument("--sums", type=int, default=30)
+    parser.add_argument("--sums", type=int, default=20)
     parser.add_argument("--kinds", default="UDP, 24 paths;UDP, 1 path;TCP;Gloo", help="with ; between them")
     args = parser.parse_args()
     rows = []
@@ -96,10 +96,11 @@ def sums_of(kind: Kind, mbit: float, mib: int, sums: int) -> Found:
         }
     )
     os.environ[UDP_PATHS] = str(kind.paths)
+    warm = WARM if kind.paths > 1 else FLOW_WARM
     with testbed.up(wanted) as layout:
         processes = testbed_job.start(
             layout,
-            [str(PROGRAM), kind.psum, str(mib), str(WARM + 2 * sums)],
+            [str(PROGRAM), kind.psum, str(mib), str(warm + 2 * sums)],
             lambda process: subprocess.DEVNULL if process else subprocess.PIPE,
             errors=None,
             transport=kind.transport,
@@ -108,10 +109,10 @@ def sums_of(kind: Kind, mbit: float, mib: int, sums: int) -> Found:
         threading.Thread(target=_read, args=(processes[0], lines), daemon=True).start()
         try:
             found: list[float] = []
-            while len(found) < WARM + 2 * sums:
+            while len(found) < warm + 2 * sums:
                 line = lines.get(timeout=STALLED_S if found else 2 * STALLED_S)
                 found += [float(line.split()[1])] if line.startswith("@sum ") else []
-                if len(found) == WARM + sums:
+                if len(found) == warm + sums:
                     testbed.set_spine(layout, SpineState(f"s{FAILED}", SHARES[FAILED] * mbit, 1.0))
         except queue.Empty:
             pass
@@ -119,7 +120,7 @@ def sums_of(kind: Kind, mbit: float, mib: int, sums: int) -> Found:
             for process in processes:
                 process.kill()
                 process.wait()
-        return Found(found[WARM : WARM + sums], found[WARM + sums :], testbed.spine_counters(layout))
+        return Found(found[warm : warm + sums], found[warm + sums :], testbed.spine_counters(layout))
 
 
 def _read(process: subprocess.Popen[str], lines: queue.Queue[str]) -> None:

@@ -25,7 +25,10 @@ namespace {
 
 constexpr int kReads = 8;                  // maximum number of reads from one process before the next process is read
 constexpr int64_t kAnswerDelay = 1000000;  // nanoseconds that an acknowledgement may wait for more packets
-constexpr int64_t kHold = 50000000;        // nanoseconds during which a process without room gets only probes
+// The same with several paths. Each path gets few packets in this time, and an acknowledgement has a seventh of a
+// packet's size.
+constexpr int64_t kPathAnswerDelay = 4000000;
+constexpr int64_t kHold = 50000000;  // nanoseconds during which a process without room gets only probes
 constexpr size_t kMaxBatchPackets = 64;
 // The maximum number of batches that Write sends on any thread except the polling thread. Such a thread has other work,
 // for example on another rail.
@@ -69,7 +72,7 @@ void UdpTransport::Read(Lock& lock, Peer& peer, size_t number) {
     if (peer.assembler.owes_answer_now(number) || peer.assembler.at_end()) {
       Answer(peer, number);
     } else if (peer.assembler.owes_answer(number) && path.answer_at == 0) {
-      path.answer_at = NowNanoseconds() + kAnswerDelay;
+      path.answer_at = NowNanoseconds() + (peer.paths.size() == 1 ? kAnswerDelay : kPathAnswerDelay);
     }
     if (peer.assembler.at_end()) {
       peer.left = true;
@@ -124,15 +127,18 @@ Status UdpTransport::TakeAnswer(Peer& peer, const PacketHeader& header, const st
 }
 
 // Sends an acknowledgement. If no packet follows, the acknowledgement is repeated once, because it may get lost. If the
-// repetition gets lost too, the peer sends a probe. The path may pass packets in one direction only, which this process
-// notices only if it also sends packets. So a repetition, and any acknowledgement of a silent path, is sent over the
-// other paths, by turns. Acknowledgements of all paths are numbered together, so all have the first path's keys.
+// repetition gets lost too, the peer sends a probe. With several paths, only requested acknowledgements are repeated:
+// the packets of a slow path are so far apart that every acknowledgement would be repeated. The path may pass packets
+// in one direction only, which this process notices only if it also sends packets. So a repetition, and any
+// acknowledgement of a silent path, is sent over the other paths, by turns. Acknowledgements of all paths
+// are numbered together, so all have the first path's keys.
 void UdpTransport::Answer(Peer& peer, size_t number) {
   std::byte packet[kPacketHeaderBytes + kAnswerBytes + kMaxTrailerBytes], bits[kAnswerBytes];
   PacketSealer& sealer = peer.paths[0].seals.answers;
   const size_t size = kPacketHeaderBytes + kAnswerBytes + sealer.trailer_bytes();
   PacketHeader header;
   const bool is_new = peer.assembler.owes_answer(number);
+  const bool is_repeated = is_new && (peer.paths.size() == 1 || peer.assembler.owes_answer_now(number));
   peer.assembler.Answer(WallClock(), &header, bits, number);
   std::copy(bits, bits + kAnswerBytes, packet + kPacketHeaderBytes);
   size_t over = number;
@@ -146,7 +152,7 @@ void UdpTransport::Answer(Peer& peer, size_t number) {
   sealer.Seal(header, packet, size);
   const bool is_sent =
       SendDatagrams(carrier.ends.socket, packet, {size}, TrafficClass::kUrgent, &carrier.datagrams) > 0;
-  peer.paths[number].answer_at = is_new || !is_sent ? NowNanoseconds() + kAnswerDelay : 0;
+  peer.paths[number].answer_at = is_repeated || !is_sent ? NowNanoseconds() + kAnswerDelay : 0;
 }
 
 void UdpTransport::Probe(Peer& peer, size_t number) {

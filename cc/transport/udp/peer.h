@@ -117,7 +117,19 @@ struct UdpTransport::Peer : SocketPeer {
   // Returns whether a path may get the next packets, once its rate allows it.
   bool IsOpen(size_t number, int64_t longest_useful, int64_t now) const {
     const Path& each = paths[number];
-    return !each.is_silent && !each.blocked && queue.has_next(number) && ResponseOf(each, now) <= longest_useful;
+    return !each.is_silent && !each.blocked && queue.has_next(number) && ResponseOf(each, now) <= longest_useful &&
+           (paths.size() == 1 || queue.under_way_bytes(number) < MostUnderWay(each));
+  }
+  // Returns the frame bytes that may be in flight on one of several paths: those of about two RTTs without queues. The
+  // paths that share a slow link would otherwise fill its queue before their rates follow.
+  int64_t MostUnderWay(const Path& each) const {
+    constexpr int64_t kSlack = 4000000;  // nanoseconds; also for acknowledgements that wait for more packets
+    constexpr int64_t kLeastPackets = 8;
+    int64_t round = std::numeric_limits<int64_t>::max();
+    for (const Path& other : paths) round = std::min(round, other.rate.shortest().round);
+    if (round == std::numeric_limits<int64_t>::max()) round = 0;  // not measured yet
+    return std::max(kLeastPackets * path.packet_bytes,
+                    static_cast<int64_t>(each.rate.rate() * 1e-9 * static_cast<double>(2 * round + kSlack)));
   }
   // Returns the path with the shortest RTT of the paths that are not silent.
   size_t FastestPath() const {

@@ -17,10 +17,13 @@ constexpr double kRaise = 4e3;  // bytes per second; each millisecond the rate r
 // If queueing delays stay below kEmpty for kEmptyFor, other flows have left the line. From then on, the step by which
 // the rate rises grows by its original size every millisecond. A pause undoes these larger steps if it begins within
 // kUsualFor of the last larger step.
+constexpr int64_t kMostSteps = 16;  // with several paths, the largest number of steps at once
 constexpr double kMostRaise = 0.1;  // the largest of these larger steps, as a share of the rate
 constexpr int64_t kEmpty = 300 * kMicrosecond, kEmptyFor = 2 * kMillisecond, kUsualFor = 100 * kMillisecond;
-constexpr double kUsed = 0.7;                 // the rate rises only if more than this share of the rate arrives
-constexpr double kDrain = 12 * kMillisecond;  // time within which a queue must drain
+constexpr double kUsed = 0.7;  // the rate rises only if more than this share of the rate arrives
+// Time within which a queue must drain, of one path and of several: paths that share a link slow down together, and
+// gain little with each step up.
+constexpr double kDrain = 12 * kMillisecond, kPathDrain = 40 * kMillisecond;
 // A slow-down leaves at least this share of the arrival rate or, after a loss, at least this share of the rate.
 constexpr double kLeastFactor = 0.5;
 constexpr int64_t kFull = 4 * kMillisecond;  // queueing delay; while it is exceeded, kFloor limits slow-downs
@@ -134,7 +137,7 @@ int64_t RateControl::Queued(const Trip& trip, int64_t now) {
 void RateControl::FollowQueue(int64_t queued, std::optional<double> coming, int64_t now) {
   const auto batch_time = static_cast<int64_t>(static_cast<double>(batch()) / rate_ * 1e9);
   const int64_t batches = paths_ == 1 ? 2 * batch_time : std::min(2 * batch_time, kMostPathQueue);
-  const int64_t excess = queued - std::max(kQueue, batches + kBatchSlack);
+  const int64_t target = std::max(kQueue, batches + kBatchSlack), excess = queued - target;
   if (excess > 0) is_starting_ = false;
   const double best = std::max(best_, earlier_best_);
   const int64_t passed = std::min(kMostBetween, now - std::exchange(looked_, now));
@@ -143,14 +146,19 @@ void RateControl::FollowQueue(int64_t queued, std::optional<double> coming, int6
   // and the minimum delay may include a queue.
   const bool loses = static_cast<double>(lost_) > std::max(2.0, 2 * kLoss * static_cast<double>(packets_));
   empty_for_ = queued < kEmpty && !loses ? empty_for_ + passed : 0;
-  const double step = std::sqrt(rate_ * kRaise / paths_) * (contends_ && has_yielded_ ? kContendRaise : 1);
+  double step = std::sqrt(rate_ * kRaise / paths_) * (contends_ && has_yielded_ ? kContendRaise : 1);
+  // One of several paths is measured less often than every millisecond. It makes up for this while its queue is short.
+  if (paths_ > 1 && 2 * queued < target) {
+    step *= static_cast<double>(std::clamp<int64_t>((now - raised_) / kMillisecond, 1, kMostSteps));
+  }
   if (coming && !loses && *coming > kUsed * rate_ && (is_starting_ || now - raised_ >= kMillisecond)) Raise(step, now);
   // Slow-downs start from the largest recent arrival rate, because a sender briefly sends less while its thread waits
   // for a core.
   const double most = *std::max_element(coming_.begin(), coming_.end());
   best_ = std::max(best_, *std::min_element(coming_.begin(), coming_.end()));
   if (excess <= 0 || most == 0 || contends_) return;
-  const double slower = step + most * std::max(kLeastFactor, 1 - static_cast<double>(excess) / kDrain);
+  const double drain = paths_ == 1 ? kDrain : kPathDrain;
+  const double slower = step + most * std::max(kLeastFactor, 1 - static_cast<double>(excess) / drain);
   rate_ = std::min(rate_, queued > kFull ? std::max(slower, kFloor * best) : slower);
 }
 

@@ -83,8 +83,9 @@ class SendQueue {
 
   bool empty() const { return unsent_.empty() && frames_[0].empty() && frames_[1].empty(); }
   bool is_under_way(size_t path = 0) const { return !paths_[path].under_way.empty(); }
-  size_t under_way(size_t path = 0) const { return paths_[path].under_way.size(); }  // packets in flight
-  int64_t waiting_bytes() const { return waiting_bytes_; }                           // frame bytes to send
+  size_t under_way(size_t path = 0) const { return paths_[path].under_way.size(); }    // packets in flight
+  int64_t under_way_bytes(size_t path) const { return paths_[path].under_way_bytes; }  // frame bytes in flight
+  int64_t waiting_bytes() const { return waiting_bytes_; }                             // frame bytes to send
   // Returns whether nothing is left to send and the path's last packet belongs to a message that was not copied. In
   // that case the caller sends a probe, for two reasons. Only a later packet can show that the last packet is lost. A
   // later packet also shows that the whole of a lossy message was sent.
