@@ -77,6 +77,7 @@ using Node = NodeOf<TcpTransport>;
 
 struct EncryptedNode : Node {
   using Node::Node;
+  ~EncryptedNode() override { transport.reset(); }  // while the transport's thread may still report events to this type
 };
 
 inline void Connect(Node& a, Node& b, bool is_encrypted = false) {

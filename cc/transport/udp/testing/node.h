@@ -65,6 +65,7 @@ inline std::pair<UdpPath, UdpPath> Sealed(SealKind kind, std::pair<UdpPath, UdpP
 template <SealKind kKind>
 struct SealedUdpNode : UdpNode {
   using UdpNode::UdpNode;
+  ~SealedUdpNode() override { transport.reset(); }  // while the transport's thread may still report events to this type
 };
 
 template <SealKind kKind>
