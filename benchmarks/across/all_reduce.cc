@@ -93,7 +93,7 @@ using Sockets = std::vector<std::array<int, kRails>>;
 
 void AddPeers(uint32_t self, const Sockets& sockets, uint32_t rail, TcpTransport& transport) {
   for (uint32_t other = 0; other < sockets.size(); ++other) {
-    if (other != self) Check(transport.AddPeer(other, sockets[other][rail]));
+    if (other != self) Check(transport.AddPeer(other, {sockets[other][rail]}));
   }
 }
 

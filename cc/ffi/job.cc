@@ -12,6 +12,7 @@
 
 #include "cc/base/json.h"
 #include "cc/ffi/runtime.h"
+#include "cc/transport/libcrypto.h"
 
 namespace jaxcomm {
 namespace {
@@ -125,6 +126,8 @@ Status Job::AddShm(uint32_t process, uint64_t nonce, int fd) {
   return shm.value()->AddPeer(process, nonce, fd);
 }
 
+Status Job::CheckEncryption() { return Libcrypto::Get().status(); }
+
 Status Job::SetRails(uint32_t process, const std::vector<RailTable::Range>& ranges,
                      const std::vector<uint32_t>& connected, const std::vector<uint32_t>& down) {
   if (!rails_) return InvalidArgument("this process has one rail");
@@ -155,8 +158,8 @@ Status Job::AddTo(uint32_t process, uint32_t rail, const Path& path, const std::
   return status;
 }
 
-Status Job::AddTcp(uint32_t process, uint32_t rail, int socket) {
-  return AddTo<TcpTransport>(process, rail, socket, {socket});
+Status Job::AddTcp(uint32_t process, uint32_t rail, const TcpPath& path) {
+  return AddTo<TcpTransport>(process, rail, path, {path.socket});
 }
 
 Status Job::AddUdp(uint32_t process, uint32_t rail, const UdpPath& path) {
@@ -191,7 +194,9 @@ Status Job::RestoreTo(const Rails::Lost& lost, const Path& path, const std::vect
   return status;
 }
 
-Status Job::RestoreTcp(const Rails::Lost& lost, int socket) { return RestoreTo<TcpTransport>(lost, socket, {socket}); }
+Status Job::RestoreTcp(const Rails::Lost& lost, const TcpPath& path) {
+  return RestoreTo<TcpTransport>(lost, path, {path.socket});
+}
 
 Status Job::RestoreUdp(const Rails::Lost& lost, const UdpPath& path) {
   return RestoreTo<UdpTransport>(lost, path, {path.connection, path.socket});

@@ -3,7 +3,7 @@
 //   Status status = TheJob().Open(/*process=*/0, /*processes=*/4, /*same_job=*/false);
 //   ... publish the file of TheJob().Shm(), connect ...
 //   status = TheJob().OpenRails({{"eth0", RailKind::kTcp}});
-//   status = TheJob().AddTcp(1, /*rail=*/0, socket);   // AddTcp, AddUdp, AddFabric or AddShm for each other process
+//   status = TheJob().AddTcp(1, /*rail=*/0, {socket});   // AddTcp, AddUdp, AddFabric or AddShm for each other process
 //   status = TheJob().Start(hosts, host_names);        // from now on calls between processes may run
 //   TheJob().Close();                      // before the process ends: sends all queued messages
 //   TheJob().Reset();                      // when no call uses the job any more; then Open may begin a generation
@@ -61,9 +61,11 @@ class Job {
   // Sets the rails to a process and their shares, before these rails are added. Fails if the job has only one rail.
   Status SetRails(uint32_t process, const std::vector<RailTable::Range>& ranges, const std::vector<uint32_t>& connected,
                   const std::vector<uint32_t>& down);
+  // Fails if this machine lacks the library that encrypts messages.
+  static Status CheckEncryption();
   // The four Add functions take ownership of the descriptors.
   Status AddShm(uint32_t process, uint64_t nonce, int fd);
-  Status AddTcp(uint32_t process, uint32_t rail, int socket);
+  Status AddTcp(uint32_t process, uint32_t rail, const TcpPath& path);
   Status AddUdp(uint32_t process, uint32_t rail, const UdpPath& path);
   Status AddFabric(uint32_t process, uint32_t rail, const FabricPath& path);
   // `hosts[p]` is the number of process p's host, or kAbsent if the process is not in this generation. Fails if a
@@ -74,7 +76,7 @@ class Job {
   // Returns the lost rails that may be restored; none before Start.
   std::vector<Rails::Lost> lost_rails() const;
   // The three Restore functions take ownership of the connection, and fail if the rail cannot be restored.
-  Status RestoreTcp(const Rails::Lost& lost, int socket);
+  Status RestoreTcp(const Rails::Lost& lost, const TcpPath& path);
   Status RestoreUdp(const Rails::Lost& lost, const UdpPath& path);
   Status RestoreFabric(const Rails::Lost& lost, const FabricPath& path);
   // Returns all rails to other processes, as a JSON list. The list is empty if the job has only one rail.

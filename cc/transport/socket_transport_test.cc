@@ -26,7 +26,7 @@ class SocketTransportTest : public testing::Test {
   using Raw = typename Kind::Raw;
 
   void SetUp() override {
-    if (!Kind::IsAvailable()) GTEST_SKIP() << "this machine has no libfabric, or not this provider of libfabric";
+    if (!Kind::IsAvailable()) GTEST_SKIP() << "this machine lacks libcrypto, libfabric, or this provider of libfabric";
   }
 };
 

@@ -26,12 +26,19 @@ def _plain(value: Any) -> Any:
     return value.encode() if isinstance(value, str) else value
 
 
+class ConnectionKeys(Struct):
+    _fields_ = (
+        ("sends", c_char_p),
+        ("receives", c_char_p),
+    )
+
+
 class UdpConnection(Struct):
     _fields_ = (
         ("connection", c_int32),
         ("socket", c_int32),
-        ("sends", c_char_p),
-        ("receives", c_char_p),
+        ("seals", c_char_p),
+        ("keys", ConnectionKeys),
         ("packet_bytes", c_int64),
         ("window", c_int64),
     )

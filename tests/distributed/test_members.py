@@ -19,6 +19,7 @@ from jaxcomm.distributed.connect.connecting import connect_as
 from jaxcomm.distributed.connect.fabric_paths import FabricPath
 from jaxcomm.distributed.connect.job_core import StepsRunning
 from jaxcomm.distributed.connect.membership import Membership
+from jaxcomm.distributed.connect.path_keys import CipherKeys
 from jaxcomm.distributed.connect.records import Record
 from jaxcomm.distributed.connect.settings import NamedRail, Settings, named_rails
 from jaxcomm.distributed.connect.udp_paths import UdpPath
@@ -53,6 +54,8 @@ class Core:
         self.is_closed = False
         self.fabric_paths: dict[tuple[int, int], FabricPath] = {}
         self.down: dict[int, list[int]] = {}
+        self.keys: dict[tuple[int, int], CipherKeys] = {}  # of encrypted TCP connections
+        self.lacks_library, self.has_aes = False, True
 
     def shm_file(self) -> tuple[int, int]:
         return self.file, NUMBER
@@ -78,7 +81,16 @@ class Core:
         self.shares[process] = connected, shares
         self.down[process] = down
 
-    def add_tcp(self, process: int, rail: int, fd: int) -> None:
+    def seals_by_aes(self) -> bool:
+        return self.has_aes
+
+    def check_encryption(self) -> None:
+        if self.lacks_library:
+            raise JaxcommError("messages cannot be encrypted: libcrypto.so.3 is missing.")
+
+    def add_tcp(self, process: int, rail: int, fd: int, keys: CipherKeys | None) -> None:
+        if keys is not None:
+            self.keys[process, rail] = keys
         made = socket.socket(fileno=fd)
         if rail == 0:
             self.sockets[process] = made
@@ -94,7 +106,7 @@ class Core:
     def lost_rails(self) -> list[tuple[int, int, int]]:
         return []
 
-    def restore_tcp(self, process: int, rail: int, cuts: int, fd: int) -> None:
+    def restore_tcp(self, process: int, rail: int, cuts: int, fd: int, keys: CipherKeys | None) -> None:
         raise AssertionError("no rail is lost")
 
     def restore_udp(self, process: int, rail: int, cuts: int, path: UdpPath) -> None:
@@ -189,6 +201,62 @@ def test_each_pair_has_one_udp_path(cores: list[Core]) -> None:
         assert core.kinds == ["udp"] and not core.sockets
         assert sorted(core.paths) == [(j, 0) for j in range(4) if j != i]
         assert_paths_meet(cores, i)
+
+
+@pytest.mark.usefixtures("store")
+def test_each_encrypted_connection_has_its_own_keys(cores: list[Core]) -> None:
+    rails = named_rails("rails", "127.0.0.1,udp:127.0.0.2")
+    found = all_members(connect_all(cores, [Settings("tcp", timeout_s=20, rails=rails, encrypts=True)] * 3))
+    seen = set()
+    for i, core in enumerate(cores[:3]):
+        assert sorted(core.keys) == [(j, 0) for j in range(3) if j != i]
+        assert sorted(core.paths) == [(j, 1) for j in range(3) if j != i]
+        assert {path.seals for path in core.paths.values()} == {"gcm"}
+        for (other, rail), keys in {**core.keys, **core.paths}.items():
+            there = {**cores[other].keys, **cores[other].paths}[i, rail]
+            assert keys.sends == there.receives and len(keys.sends) == 28
+            seen.add(keys.sends)
+        assert found[i].kinds == ("tcp", "udp")
+    assert len(seen) == 12
+    for each in found:
+        assert each.repair is not None
+        each.repair.close()
+
+
+@pytest.mark.usefixtures("store")
+def test_packets_have_tags_that_both_processes_can_make(cores: list[Core]) -> None:
+    cores[1].has_aes = False
+    all_members(connect_all(cores, [Settings("udp", timeout_s=20)] * 3))
+    seals = [{other: path.seals for (other, _), path in core.paths.items()} for core in cores[:3]]
+    assert seals == [{1: "siphash", 2: "gmac"}, {0: "siphash", 2: "siphash"}, {0: "gmac", 1: "siphash"}]
+
+
+@pytest.mark.usefixtures("store")
+def test_without_encryption_no_connection_has_cipher_keys(cores: list[Core]) -> None:
+    all_members(connect_all(cores, [TCP] * 2))
+    assert sorted(cores[0].sockets) == [1] and not cores[0].keys
+
+
+@pytest.mark.usefixtures("store")
+def test_all_processes_encrypt_or_none_does(cores: list[Core]) -> None:
+    chosen: list[Settings | None] = [TCP, TCP._replace(encrypts=True), TCP]
+    text = "JAXCOMM_ENCRYPT is on in process 1 and off in process 0.\n  Cure: the same for all processes."
+    assert all(text in error for error in errors(connect_all(cores, chosen)))
+
+
+@pytest.mark.usefixtures("store")
+def test_a_process_that_cannot_encrypt_is_named_by_all(cores: list[Core]) -> None:
+    cores[1].lacks_library = True
+    found = errors(connect_all(cores, [TCP._replace(encrypts=True)] * 3))
+    assert all("messages cannot be encrypted: libcrypto.so.3 is missing." in error for error in found), found
+    assert all("process 1" in found[other] for other in (0, 2))
+
+
+@pytest.mark.usefixtures("store")
+def test_an_encrypted_job_refuses_rails_over_fabrics(cores: list[Core]) -> None:
+    rails = named_rails("rails", "127.0.0.1,fabric:verbs")
+    found = errors(connect_all(cores, [Settings("tcp", timeout_s=20, rails=rails, encrypts=True)] * 2))
+    assert all("JAXCOMM_ENCRYPT is on, but the rail fabric:verbs cannot encrypt messages." in each for each in found)
 
 
 def assert_paths_meet(cores: list[Core], process: int) -> None:

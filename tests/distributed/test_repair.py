@@ -15,6 +15,7 @@ from jaxcomm.distributed.connect import secret
 from jaxcomm.distributed.connect.addresses import listening_socket
 from jaxcomm.distributed.connect.fabric_paths import FabricPath
 from jaxcomm.distributed.connect.handshake import CHALLENGE_BYTES, ConnectorSide
+from jaxcomm.distributed.connect.path_keys import CipherKeys
 from jaxcomm.distributed.connect.records import Record
 from jaxcomm.distributed.connect.udp_paths import UdpPath
 from jaxcomm.distributed.rails import outages, repair
@@ -36,6 +37,7 @@ class Core:
     def __init__(self) -> None:
         self.lost: dict[tuple[int, int], int] = {}
         self.restored: dict[tuple[int, int], socket.socket] = {}
+        self.cipher_keys: list[CipherKeys] = []
         self.paths: list[UdpPath] = []
         self.fabric_paths: list[FabricPath] = []
         self.asked = 0
@@ -49,14 +51,15 @@ class Core:
 
     def restore_udp(self, process: int, rail: int, cuts: int, path: UdpPath) -> None:
         self.paths.append(path)
-        self.restore_tcp(process, rail, cuts, path.connection.detach())
+        self.restore_tcp(process, rail, cuts, path.connection.detach(), None)
 
     def restore_fabric(self, process: int, rail: int, cuts: int, path: FabricPath) -> None:
         self.fabric_paths.append(path)
-        self.restore_tcp(process, rail, cuts, path.connection.detach())
+        self.restore_tcp(process, rail, cuts, path.connection.detach(), None)
 
-    def restore_tcp(self, process: int, rail: int, cuts: int, fd: int) -> None:
+    def restore_tcp(self, process: int, rail: int, cuts: int, fd: int, keys: CipherKeys | None) -> None:
         with self.changed:
+            self.cipher_keys += [keys] if keys else []
             made = socket.socket(fileno=fd)
             if self.lost.get((process, rail)) != cuts:
                 made.close()
@@ -94,7 +97,7 @@ class Addresses(ChangedAddresses):
 class Job:
     """Its processes, each with both rails, and the sockets that they listen on."""
 
-    def __init__(self, processes: int, kind: str) -> None:
+    def __init__(self, processes: int, kind: str, *, encrypts: bool = False) -> None:
         self.cores = [Core() for _ in range(processes)]
         self.published: dict[tuple[int, str], tuple[str, int]] = {}
         bound = [{name: listening_socket(name, "") for name in NAMES} for _ in self.cores]
@@ -106,7 +109,7 @@ class Job:
             tuple(RailEnd(name, "", name, own[name], 0, "", kind=kind, fabric=endpoint) for name in NAMES)
             for own in self.ports
         ]
-        records = [Record(i, kind, kind == "udp", "", 1, -1, 0, own) for i, own in enumerate(ends)]
+        records = [Record(i, kind, kind == "udp", "", 1, -1, 0, own, encrypts=encrypts) for i, own in enumerate(ends)]
         self.repairs = [
             Repair(
                 *(core, records[i], {j: each for j, each in enumerate(records) if j != i}),
@@ -136,12 +139,12 @@ class Job:
         assert not any(os.get_blocking(end.fileno()) for end in ends)
 
 
-@pytest.fixture(params=["tcp", "udp", "fabric"])
+@pytest.fixture(params=["tcp", "udp", "fabric", "encrypted tcp", "encrypted udp"])
 def job(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Iterator[Job]:
     monkeypatch.setattr(repair, "_POLL_S", 0.02)
     monkeypatch.setattr(repair, "_ATTEMPT_S", 0.2)
     Addresses.answers.set()
-    made = Job(3, request.param)
+    made = Job(3, request.param.split()[-1], encrypts=request.param.startswith("encrypted"))
     yield made
     for each in made.repairs:
         each.close()
@@ -159,6 +162,10 @@ def test_cut_rails_are_reconnected_and_logged(job: Job, caplog: pytest.LogCaptur
     logged = [each.message for each in caplog.records]
     keys = {path.sends for core in job.cores for path in core.paths}
     assert len(keys) == sum(len(core.paths) for core in job.cores)  # no path has those of one before the cut
+    cipher_keys = [keys.sends for core in job.cores for keys in core.cipher_keys]
+    own = job.repairs[0]._own
+    assert len({*cipher_keys}) == len(cipher_keys) == 12 * (own.encrypts and own.transport == "tcp")
+    assert {path.seals for core in job.cores for path in core.paths} <= {"gcm" if own.encrypts else "siphash"}
     begin = "the rail 127.0.0.1, to process 2, is "  # process 0 says so
     assert logged.count(f"{begin}cut; the other rails carry its part until it is back.") == 1
     assert sum(each.startswith(f"{begin}back after ") for each in logged) == 1

@@ -24,9 +24,10 @@ def test_all_is_read() -> None:
         "JAXCOMM_SECRET_FILE": "/secret",
         "JAXCOMM_CONNECT_TIMEOUT_S": "2.5",
         "JAXCOMM_RAILS": "eth0:4, eth1:1",
+        "JAXCOMM_ENCRYPT": "1",
     }
     rails = (NamedRail("eth0", 4), NamedRail("eth1", 1))
-    assert from_environment(environment) == Settings("tcp", "eth1", "left", "/secret", 2.5, rails)
+    assert from_environment(environment) == Settings("tcp", "eth1", "left", "/secret", 2.5, rails, encrypts=True)
 
 
 @pytest.mark.parametrize(

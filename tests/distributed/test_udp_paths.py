@@ -41,7 +41,9 @@ def agreed(connections: tuple[socket.socket, socket.socket], keys: tuple[bytes, 
             try:
                 other = 10 - process
                 soon = time.monotonic() + 30
-                found = udp_paths.agree(process, {(other, ""): mine}, ENDS, keys[process == 7], soon, stack)
+                found = udp_paths.agree(
+                    process, {(other, ""): mine}, ENDS, keys[process == 7], soon, stack, {other: "siphash"}
+                )
                 stack.pop_all()
                 return found.paths[other, ""]
             except JaxcommError as error:
@@ -111,4 +113,4 @@ def test_packets_that_never_come_are_an_error_that_names_their_size(
 def test_a_process_that_hangs_up_is_an_error(connections: tuple[socket.socket, socket.socket]) -> None:
     connections[1].close()
     with pytest.raises(JaxcommError, match="process 7 hung up"), contextlib.ExitStack() as stack:
-        udp_paths.agree(3, {(7, ""): connections[0]}, ENDS, KEY, time.monotonic() + 30, stack)
+        udp_paths.agree(3, {(7, ""): connections[0]}, ENDS, KEY, time.monotonic() + 30, stack, {7: "siphash"})

@@ -42,8 +42,8 @@ std::vector<Connected> ConnectTcp(const std::vector<Transport::Events*>& events)
     made.push_back(std::move(TcpTransport::Create(process, events[process]).value()));
     for (uint32_t other = 0; other < process; ++other) {
       const auto [to_other, to_process] = Connection();
-      EXPECT_TRUE(made[process]->AddPeer(other, to_other).ok());
-      EXPECT_TRUE(made[other]->AddPeer(process, to_process).ok());
+      EXPECT_TRUE(made[process]->AddPeer(other, {to_other}).ok());
+      EXPECT_TRUE(made[other]->AddPeer(process, {to_process}).ok());
     }
   }
   return Owned(std::move(made));

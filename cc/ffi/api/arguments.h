@@ -6,12 +6,18 @@
 
 namespace jaxcomm {
 
+// The keys with which a connection is encrypted or authenticated, 28 bytes each; null if it has none.
+struct ConnectionKeys {
+  const uint8_t* sends;     // the key for what this process sends
+  const uint8_t* receives;  // the key for what this process receives
+};
+
 // The sockets and keys of a connection over UDP.
 struct UdpConnection {
-  int32_t connection;       // a TCP socket
-  int32_t socket;           // a UDP socket
-  const uint8_t* sends;     // the key for packets that this process sends, 16 bytes
-  const uint8_t* receives;  // the key for packets that this process receives, 16 bytes
+  int32_t connection;  // a TCP socket
+  int32_t socket;      // a UDP socket
+  const char* seals;   // the kind of the packets' seals: "siphash", "gmac" or "gcm"
+  ConnectionKeys keys;
   int64_t packet_bytes;
   int64_t window;
 };

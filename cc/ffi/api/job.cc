@@ -8,6 +8,7 @@
 #include <cstdint>
 #include <future>
 #include <memory>
+#include <optional>
 #include <ostream>
 #include <sstream>
 #include <string>
@@ -72,26 +73,40 @@ std::string GoneJson() {
   return out.str();
 }
 
-SipKey KeyOf(const uint8_t* bytes) {
-  SipKey key;
+template <typename Key>
+Key KeyOf(const uint8_t* bytes) {
+  Key key;
   std::copy_n(bytes, key.size(), key.begin());
   return key;
 }
 
+std::optional<CipherKeys> KeysOf(const ConnectionKeys& given) {
+  if (given.sends == nullptr) return std::nullopt;
+  return CipherKeys{KeyOf<CipherKey>(given.sends), KeyOf<CipherKey>(given.receives)};
+}
+
+PacketKeys PacketKeysOf(const UdpConnection& given) {
+  PacketKeys keys;
+  if (given.seals == std::string_view("siphash")) {
+    keys.sends = KeyOf<SipKey>(given.keys.sends);
+    keys.receives = KeyOf<SipKey>(given.keys.receives);
+  } else {
+    keys.kind = given.seals == std::string_view("gcm") ? SealKind::kGcm : SealKind::kGmac;
+    keys.cipher = *KeysOf(given.keys);
+  }
+  return keys;
+}
+
 UdpPath PathOf(const UdpConnection& given) {
-  return {given.connection,
-          given.socket,
-          KeyOf(given.sends),
-          KeyOf(given.receives),
-          static_cast<uint32_t>(given.packet_bytes),
+  return {given.connection, given.socket, PacketKeysOf(given), static_cast<uint32_t>(given.packet_bytes),
           static_cast<uint32_t>(given.window)};
 }
 
 FabricPath PathOf(const FabricConnection& given) {
   return {given.connection,
           {given.address, static_cast<size_t>(given.address_bytes)},
-          KeyOf(given.sends),
-          KeyOf(given.receives)};
+          KeyOf<SipKey>(given.sends),
+          KeyOf<SipKey>(given.receives)};
 }
 
 RailKind KindOf(std::string_view name) {
@@ -224,9 +239,21 @@ JAXCOMM_EXPORT int jaxcomm_job_add_shm(int64_t process, int fd, uint64_t nonce, 
   return Answer(error, [&] { return TheJob().AddShm(static_cast<uint32_t>(process), nonce, fd); });
 }
 
-JAXCOMM_EXPORT int jaxcomm_job_add_tcp(int64_t process, int64_t rail, int socket, JaxcommText* error) {
-  return Answer(error,
-                [&] { return TheJob().AddTcp(static_cast<uint32_t>(process), static_cast<uint32_t>(rail), socket); });
+JAXCOMM_EXPORT int jaxcomm_job_add_tcp(int64_t process, int64_t rail, int socket, const ConnectionKeys* keys,
+                                       JaxcommText* error) {
+  return Answer(error, [&] {
+    return TheJob().AddTcp(static_cast<uint32_t>(process), static_cast<uint32_t>(rail), {socket, KeysOf(*keys)});
+  });
+}
+
+// Fails if this process cannot encrypt messages.
+JAXCOMM_EXPORT int jaxcomm_job_check_encryption(JaxcommText* error) {
+  return Answer(error, [&] { return Job::CheckEncryption(); });
+}
+
+// `seals` receives 1 if this process seals packets faster by AES than by SipHash, otherwise 0.
+JAXCOMM_EXPORT int jaxcomm_job_seals_by_aes(int* seals, JaxcommText* error) {
+  return Answer(error, [&] { *seals = HasFastAead() ? 1 : 0; });
 }
 
 JAXCOMM_EXPORT int jaxcomm_job_add_udp(int64_t process, int64_t rail, const UdpConnection* given, JaxcommText* error) {
@@ -270,8 +297,8 @@ JAXCOMM_EXPORT int jaxcomm_job_lost_rails(uint32_t* triples, int64_t capacity, i
 // Restores a rail with a new connection. Takes ownership of `socket`. Closes `socket` if the rail cannot be restored
 // now.
 JAXCOMM_EXPORT int jaxcomm_job_restore_tcp(int64_t process, int64_t rail, int64_t fences, int socket,
-                                           JaxcommText* error) {
-  return Answer(error, [&] { return TheJob().RestoreTcp(LostOf(process, rail, fences), socket); });
+                                           const ConnectionKeys* keys, JaxcommText* error) {
+  return Answer(error, [&] { return TheJob().RestoreTcp(LostOf(process, rail, fences), {socket, KeysOf(*keys)}); });
 }
 
 // Restores a rail with a new path over UDP. Takes ownership of the path's sockets. Closes the sockets if the rail

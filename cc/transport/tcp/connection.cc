@@ -27,7 +27,7 @@ constexpr std::chrono::seconds kDeparture(2);
 
 void TcpTransport::Read(Lock& lock, Peer& peer) {
   iovec vectors[FrameReader::kMaxVectors];
-  for (int i = 0; i < kReads && peer.gone.ok() && !stopping_; ++i) {
+  for (int i = 0; peer.gone.ok() && !stopping_ && (i < kReads || peer.has_more()); ++i) {
     gate_.Enter(lock);
     // While the reader waits, EPOLLIN is off, so an event means that the connection has ended.
     if (!peer.gone.ok() || peer.reader.waits()) {
@@ -41,14 +41,17 @@ void TcpTransport::Read(Lock& lock, Peer& peer) {
     size_t room = 0;
     for (size_t vector = 0; vector < message.msg_iovlen; ++vector) room += vectors[vector].iov_len;
     lock.unlock();
-    const ssize_t bytes = recvmsg(peer.socket, &message, MSG_DONTWAIT);
+    const ssize_t bytes = peer.Receive(&message);
     const int error = errno;
     lock.lock();
     gate_.Leave();
     if (bytes > 0) {
       CheckReader(lock, peer, peer.reader.Take(static_cast<size_t>(bytes)));
       RunCallbacks(lock);
-      if (static_cast<size_t>(bytes) < room || peer.reader.waits()) return;
+      if (peer.reader.waits() || (static_cast<size_t>(bytes) < room && !peer.has_more())) return;
+    } else if (bytes < 0 && error == EBADMSG) {
+      CheckReader(lock, peer, InvalidArgument("bytes that were changed or forged on their way"));
+      RunCallbacks(lock);
     } else if (bytes == 0 || (error != EAGAIN && error != EINTR)) {
       Fail(lock, peer, Gone(peer.process, DescribeEnd(bytes == 0 ? peer.write_error : error)));
       RunCallbacks(lock);
@@ -79,7 +82,7 @@ void TcpTransport::Write(Lock& lock, SocketPeer& its) {
   peer.writing = true;
   while (peer.gone.ok() && peer.write_error == 0 && !peer.blocked) {
     gate_.Enter(lock);
-    if (!peer.gone.ok() || peer.outbox.empty()) {
+    if (!peer.gone.ok() || (peer.outbox.empty() && !peer.has_sealed())) {
       gate_.Leave();
       break;
     }
@@ -88,7 +91,7 @@ void TcpTransport::Write(Lock& lock, SocketPeer& its) {
     message.msg_iov = vectors;
     message.msg_iovlen = peer.outbox.Gather(vectors, &asked);
     lock.unlock();
-    const ssize_t bytes = sendmsg(peer.socket, &message, MSG_DONTWAIT | MSG_NOSIGNAL);
+    const ssize_t bytes = peer.Send(message);
     const int error = errno;
     lock.lock();
     gate_.Leave();
@@ -96,7 +99,7 @@ void TcpTransport::Write(Lock& lock, SocketPeer& its) {
       peer.outbox.Advance(static_cast<size_t>(bytes), &left);
       for (std::shared_ptr<Outgoing>& message : left) Finish(std::move(message));
       left.clear();
-      peer.blocked = static_cast<size_t>(bytes) < asked;
+      peer.blocked = static_cast<size_t>(bytes) < asked || peer.has_sealed();
     } else if (error == EAGAIN) {
       peer.blocked = true;
     } else if (error != EINTR) {
@@ -158,8 +161,8 @@ bool TcpTransport::HasDeparted(Lock& lock, Peer& peer) {
   peer.blocked = false;
   Write(lock, peer);
   int unacknowledged = 0;
-  return peer.write_error != 0 ||
-         (peer.outbox.empty() && ioctl(peer.socket, SIOCOUTQ, &unacknowledged) == 0 && unacknowledged == 0);
+  return peer.write_error != 0 || (!peer.writing && peer.outbox.empty() && !peer.has_sealed() &&
+                                   ioctl(peer.socket, SIOCOUTQ, &unacknowledged) == 0 && unacknowledged == 0);
 }
 
 void TcpTransport::SetInterest(Peer& peer) {

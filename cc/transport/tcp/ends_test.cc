@@ -8,6 +8,7 @@
 #include <optional>
 #include <string>
 
+#include "cc/transport/libcrypto.h"
 #include "cc/transport/socket.h"
 #include "cc/transport/tcp/testing/node.h"
 #include "gtest/gtest.h"
@@ -103,6 +104,20 @@ TEST(EndsTest, EightProbesMayBeLostBeforeAHostCountsAsSilent) {
   EXPECT_EQ(get(TCP_KEEPIDLE) + probes * get(TCP_KEEPINTVL), kSilence.count());
   close(ours);
   close(its);
+}
+
+TEST(EndsTest, ForgedBytesCutOffAnEncryptedProcess) {
+  if (!Libcrypto::Get().ok()) GTEST_SKIP() << "this machine has no libcrypto";
+  Node a(0);
+  Raw raw(a, 1, /*is_encrypted=*/true);
+  const std::string secret = "a notice that only process 1 may read";
+  a.transport->Notify(1, secret);
+  a.transport->Flush();
+  const Bytes seen = raw.Read(kHeaderBytes + secret.size());
+  EXPECT_EQ(std::string(reinterpret_cast<const char*>(seen.data()), seen.size()).find("notice"), std::string::npos);
+  raw.Send({FrameType::kNotice, 0, {}});
+  EXPECT_EQ(a.AwaitGone(1), "process 1 has been cut off: it sent bytes that were changed or forged on their way");
+  EXPECT_EQ(a.AwaitNotices(1, 0).size(), 0u);
 }
 
 TEST(EndsTest, AProcessThatClosesWithoutAGoodbyeIsGone) {

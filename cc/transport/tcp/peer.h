@@ -1,6 +1,8 @@
 // The state of TcpTransport for one other process.
 #pragma once
 
+#include <sys/socket.h>
+
 #include <cstddef>
 #include <cstdint>
 #include <memory>
@@ -11,6 +13,7 @@
 #include "cc/transport/socket.h"
 #include "cc/transport/tcp/frame_reader.h"
 #include "cc/transport/tcp/outbox.h"
+#include "cc/transport/tcp/records.h"
 #include "cc/transport/tcp/tcp_transport.h"
 
 namespace jaxcomm {
@@ -27,6 +30,20 @@ struct TcpTransport::Peer : SocketPeer {
   size_t copied_bytes() const override { return outbox.copied_bytes(); }
   bool waits() const override { return reader.waits(); }
 
+  ssize_t Receive(msghdr* message) {
+    return records ? records->reader.Receive(socket, message->msg_iov, message->msg_iovlen)
+                   : recvmsg(socket, message, MSG_DONTWAIT);
+  }
+  // Returns whether the next Receive needs no event of the socket. Called by the polling thread.
+  bool has_more() const { return records && records->reader.has_more(); }
+  ssize_t Send(const msghdr& message) {
+    return records ? records->writer.Send(socket, message.msg_iov, message.msg_iovlen)
+                   : sendmsg(socket, &message, MSG_DONTWAIT | MSG_NOSIGNAL);
+  }
+  // Returns whether Send has taken bytes that the kernel has not accepted yet. Called by the writing thread, or while
+  // no thread writes.
+  bool has_sealed() const { return records && records->writer.has_unsent(); }
+
   // Resets the peer for a new connection, after the last connection has been closed.
   void Restart() {
     reader.Restart();
@@ -38,6 +55,7 @@ struct TcpTransport::Peer : SocketPeer {
   }
 
   int socket = -1;
+  std::unique_ptr<Records> records;  // null if the connection is not encrypted
   FrameReader reader;
   Outbox outbox;
   uint32_t interest = 0;

@@ -44,19 +44,26 @@ void TcpTransport::Leave() {
   RunCallbacks(lock);
 }
 
-Status TcpTransport::AddPeer(uint32_t process, int socket) {
-  CloseInChildren(socket);
-  Status status = PrepareSocket(socket);
+Status TcpTransport::AddPeer(uint32_t process, const TcpPath& path) {
+  CloseInChildren(path.socket);
+  Status status = PrepareSocket(path.socket);
+  std::unique_ptr<Records> records;
+  if (status.ok() && path.keys) {
+    Result<std::unique_ptr<Records>> made = Records::Make(*path.keys);
+    status = made.status();
+    if (made.ok()) records = std::move(made.value());
+  }
   if (status.ok()) {
     Lock lock(mutex_);
-    status = process == process_ ? InvalidArgument("it is this process") : Connect(lock, process, socket);
+    status = process == process_ ? InvalidArgument("it is this process")
+                                 : Connect(lock, process, path.socket, std::move(records));
     if (status.ok()) return status;
   }
-  CloseOwn(socket);
+  CloseOwn(path.socket);
   return Status(status.code(), "process " + std::to_string(process) + " cannot be connected: " + status.message());
 }
 
-Status TcpTransport::Connect(Lock& lock, uint32_t process, int socket) {
+Status TcpTransport::Connect(Lock& lock, uint32_t process, int socket, std::unique_ptr<Records> records) {
   if (Status status = AwaitEnd(lock, process); !status.ok()) return status;
   std::unique_ptr<Peer>& peer = peers_[process];
   if (peer) {
@@ -67,6 +74,7 @@ Status TcpTransport::Connect(Lock& lock, uint32_t process, int socket) {
   peer->gone = Watch(process, socket);
   if (!peer->gone.ok()) return peer->gone;
   peer->socket = socket;
+  peer->records = std::move(records);
   peer->interest = EPOLLIN;
   return Status();
 }
@@ -124,7 +132,10 @@ std::optional<std::string> TcpTransport::WhySilent(SocketPeer& its, std::chrono:
 
 void TcpTransport::Resume(Lock& lock) {
   for (const auto& [process, peer] : peers_) {
-    if (peer->gone.ok() && peer->waits()) CheckReader(lock, *peer, peer->reader.Resume());
+    if (!peer->gone.ok() || !peer->waits()) continue;
+    CheckReader(lock, *peer, peer->reader.Resume());
+    // No event reports bytes that have left the socket already.
+    if (peer->gone.ok() && !peer->waits() && peer->has_more()) Read(lock, *peer);
   }
 }
 

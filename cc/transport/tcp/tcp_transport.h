@@ -1,7 +1,8 @@
 // A transport over TCP: one connection to each other process.
 //
 //   Result<std::unique_ptr<TcpTransport>> made = TcpTransport::Create(process, &events);
-//   Status status = made.value()->AddPeer(3, socket);   // takes a connected, authenticated socket
+//   Status status = made.value()->AddPeer(3, {socket});   // takes a connected, authenticated socket
+//   Status status = made.value()->AddPeer(4, {socket, keys});   // encrypts everything that goes over the socket
 //
 // socket_transport.h describes threads, callbacks and Help. The spans of a large message are read until the message has
 // been sent. Only early messages are delivered as views. A held view costs memory, but blocks no sender.
@@ -20,12 +21,21 @@
 #include <vector>
 
 #include "cc/base/status.h"
+#include "cc/transport/aead.h"
 #include "cc/transport/socket.h"
 #include "cc/transport/socket_transport.h"
 #include "cc/transport/tcp/gate.h"
 #include "cc/transport/transport.h"
 
 namespace jaxcomm {
+
+struct Records;
+
+// The connection with a process. With keys, on which both processes have agreed, its bytes are encrypted (records.h).
+struct TcpPath {
+  int socket;
+  std::optional<CipherKeys> keys = std::nullopt;
+};
 
 class TcpTransport : public SocketTransport {
  public:
@@ -35,7 +45,7 @@ class TcpTransport : public SocketTransport {
   ~TcpTransport() override;
 
   // Takes ownership of the socket, and closes it after an error. A process may be added once, and again after a Fence.
-  Status AddPeer(uint32_t process, int socket);
+  Status AddPeer(uint32_t process, const TcpPath& path);
 
   void Cancel(const CallId& call) override;
   void Fence(uint32_t process, const Status& why) override;
@@ -48,7 +58,7 @@ class TcpTransport : public SocketTransport {
 
   TcpTransport(uint32_t process, Events* events, std::string rail, std::chrono::nanoseconds silence);
 
-  Status Connect(Lock& lock, uint32_t process, int socket);
+  Status Connect(Lock& lock, uint32_t process, int socket, std::unique_ptr<Records> records);
   SocketPeer* PeerOf(uint32_t process) override;
   std::vector<SocketPeer*> Peers() override;
   std::optional<std::string> WhySilent(SocketPeer& peer, std::chrono::nanoseconds since) override;

@@ -52,11 +52,11 @@ TEST(TcpTransportTest, ManyProcesses) {
 
 TEST(TcpTransportTest, OnlyConnectedTcpSocketsAreTaken) {
   Node a(0);
-  EXPECT_EQ(a.transport->AddPeer(2, socket(AF_INET, SOCK_STREAM, 0)).message(),
+  EXPECT_EQ(a.transport->AddPeer(2, {socket(AF_INET, SOCK_STREAM, 0)}).message(),
             "process 2 cannot be connected: no connected TCP socket: Transport endpoint is not connected");
   int pair[2];
   ASSERT_EQ(socketpair(AF_UNIX, SOCK_STREAM, 0, pair), 0);
-  EXPECT_EQ(a.transport->AddPeer(2, pair[0]).message(),
+  EXPECT_EQ(a.transport->AddPeer(2, {pair[0]}).message(),
             "process 2 cannot be connected: no connected TCP socket: Operation not supported");
   close(pair[1]);
 }

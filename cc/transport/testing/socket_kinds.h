@@ -14,6 +14,7 @@
 #include <utility>
 
 #include "cc/transport/fabric/testing/node.h"
+#include "cc/transport/libcrypto.h"
 #include "cc/transport/tcp/testing/node.h"
 #include "cc/transport/udp/testing/node.h"
 #include "gtest/gtest.h"
@@ -30,9 +31,17 @@ struct TcpKind {
   static Status Create(uint32_t process, Transport::Events* events) {
     return TcpTransport::Create(process, events).status();
   }
-  static std::pair<int, int> Paths() { return Connection(); }
-  static std::pair<int, int> PathsBetween(Node&, Node&) { return Paths(); }
-  static int ConnectionOf(int path) { return path; }
+  static std::pair<TcpPath, TcpPath> Paths() { return TcpPaths(/*is_encrypted=*/false); }
+  static std::pair<TcpPath, TcpPath> PathsBetween(Node&, Node&) { return Paths(); }
+  static int ConnectionOf(const TcpPath& path) { return path.socket; }
+  static void ConnectFast(Node& a, Node& b) { Connect(a, b); }
+};
+
+struct EncryptedTcpKind : TcpKind {
+  using Node = EncryptedNode;
+
+  static bool IsAvailable() { return Libcrypto::Get().ok(); }
+  static std::pair<TcpPath, TcpPath> PathsBetween(Node&, Node&) { return TcpPaths(/*is_encrypted=*/true); }
   static void ConnectFast(Node& a, Node& b) { Connect(a, b); }
 };
 
@@ -49,6 +58,15 @@ struct UdpKind {
   static std::pair<UdpPath, UdpPath> Paths() { return jaxcomm::Paths(); }
   static std::pair<UdpPath, UdpPath> PathsBetween(Node&, Node&) { return Paths(); }
   static int ConnectionOf(const UdpPath& path) { return path.connection; }
+  static void ConnectFast(Node& a, Node& b) { Connect(a, b, nullptr, UdpTransport::kMaxPacketBytes); }
+};
+
+template <SealKind kKind>
+struct SealedUdpKind : UdpKind {
+  using Node = SealedUdpNode<kKind>;
+
+  static bool IsAvailable() { return Libcrypto::Get().ok(); }
+  static std::pair<UdpPath, UdpPath> PathsBetween(Node&, Node&) { return Sealed(kKind, Paths()); }
   static void ConnectFast(Node& a, Node& b) { Connect(a, b, nullptr, UdpTransport::kMaxPacketBytes); }
 };
 
@@ -70,6 +88,7 @@ struct FabricKind {
 
 using IpKinds = testing::Types<TcpKind, UdpKind>;
 using SocketKinds =
-    testing::Types<TcpKind, UdpKind, FabricKind<RxmOverTcp>, FabricKind<RxdOverUdp>, FabricKind<SharedMemory>>;
+    testing::Types<TcpKind, EncryptedTcpKind, UdpKind, SealedUdpKind<SealKind::kGmac>, SealedUdpKind<SealKind::kGcm>,
+                   FabricKind<RxmOverTcp>, FabricKind<RxdOverUdp>, FabricKind<SharedMemory>>;
 
 }  // namespace jaxcomm

@@ -170,7 +170,7 @@ const std::vector<Datagram>& ReceivedDatagrams::Receive(int socket) {
         arrived = at.tv_sec * int64_t{1000000000} + at.tv_nsec;
       }
     }
-    const auto* const bytes = static_cast<const std::byte*>(message.msg_iov->iov_base);
+    auto* const bytes = static_cast<std::byte*>(message.msg_iov->iov_base);
     size_t at = 0;
     do {
       datagrams_.push_back({bytes + at, std::min(part, size - at), arrived});

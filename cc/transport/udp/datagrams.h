@@ -45,7 +45,7 @@ size_t SendDatagrams(int socket, const std::byte* bytes, const std::vector<size_
                      DatagramOptions* options);
 
 struct Datagram {
-  const std::byte* bytes;
+  std::byte* bytes;  // the receiver may change them
   size_t size;
   int64_t arrived;  // time of arrival, in nanoseconds of WallClock()
 };

@@ -1,5 +1,7 @@
 #include "cc/transport/udp/packet.h"
 
+#include <algorithm>
+#include <iterator>
 #include <tuple>
 
 #include "cc/base/little_endian.h"
@@ -18,24 +20,15 @@ uint64_t Tag(const SipKey& key, const std::byte* packet, size_t size) {
   return SipHash(key, packet, kTagAt, packet + kPacketHeaderBytes, size - kPacketHeaderBytes);
 }
 
-}  // namespace
-
-bool PacketHeader::operator==(const PacketHeader& other) const {
-  return std::tie(kind, asks, number, frame, offset, bytes, sent) ==
-         std::tie(other.kind, other.asks, other.number, other.frame, other.offset, other.bytes, other.sent);
-}
-
-void SealPacket(const PacketHeader& header, const SipKey& key, std::byte* packet, size_t size) {
+void StoreFields(const PacketHeader& header, std::byte* packet) {
   const uint64_t first = static_cast<uint8_t>(header.kind) | (header.asks ? kAsks : 0u);
   StoreNumber<uint64_t>(header.number << 8 | first, packet);
   StoreNumber<uint64_t>(uint64_t{header.sent} << kSentBit | header.frame, packet + kFrameAt);
   StoreNumber<uint32_t>(header.offset, packet + kOffsetAt);
   StoreNumber<uint32_t>(header.bytes, packet + kBytesAt);
-  StoreNumber<uint64_t>(Tag(key, packet, size), packet + kTagAt);
 }
 
-std::optional<PacketHeader> OpenPacket(const std::byte* packet, size_t size, const SipKey& key) {
-  if (size < kPacketHeaderBytes || LoadNumber<uint64_t>(packet + kTagAt) != Tag(key, packet, size)) return std::nullopt;
+std::optional<PacketHeader> LoadFields(const std::byte* packet) {
   const auto first = static_cast<uint8_t>(packet[0]);
   const auto kind = static_cast<PacketKind>(first & ~kAsks);
   if (kind < PacketKind::kMessage || kind > PacketKind::kLossy) return std::nullopt;
@@ -49,6 +42,74 @@ std::optional<PacketHeader> OpenPacket(const std::byte* packet, size_t size, con
   header.offset = LoadNumber<uint32_t>(packet + kOffsetAt);
   header.bytes = LoadNumber<uint32_t>(packet + kBytesAt);
   return header;
+}
+
+// Returns the number that the cipher uses for a packet. Packets that carry frames and acknowledgements are numbered
+// separately, and the first eight bytes hold the kind and the number, so these bytes differ in all packets.
+uint64_t CipherNumber(const std::byte* packet) { return LoadNumber<uint64_t>(packet); }
+
+// Gives the cipher the fields and the payload. The payload is encrypted or decrypted in place, or only authenticated.
+void AddPacket(SealKind kind, Cipher& cipher, std::byte* packet, const std::byte* trailer) {
+  std::byte* const payload = packet + kPacketHeaderBytes;
+  const auto bytes = static_cast<size_t>(trailer - payload);
+  cipher.Begin(CipherNumber(packet), packet, kTagAt);
+  kind == SealKind::kGcm ? cipher.Add(payload, bytes, payload) : cipher.AddToHead(payload, bytes);
+}
+
+}  // namespace
+
+bool PacketHeader::operator==(const PacketHeader& other) const {
+  return std::tie(kind, asks, number, frame, offset, bytes, sent) ==
+         std::tie(other.kind, other.asks, other.number, other.frame, other.offset, other.bytes, other.sent);
+}
+
+void SealPacket(const PacketHeader& header, const SipKey& key, std::byte* packet, size_t size) {
+  StoreFields(header, packet);
+  StoreNumber<uint64_t>(Tag(key, packet, size), packet + kTagAt);
+}
+
+std::optional<PacketHeader> OpenPacket(const std::byte* packet, size_t size, const SipKey& key) {
+  if (size < kPacketHeaderBytes || LoadNumber<uint64_t>(packet + kTagAt) != Tag(key, packet, size)) return std::nullopt;
+  return LoadFields(packet);
+}
+
+void PacketSealer::Seal(const PacketHeader& header, std::byte* packet, size_t size) {
+  if (!cipher_) return SealPacket(header, key_, packet, size);
+  StoreFields(header, packet);
+  std::byte* const trailer = packet + size - trailer_bytes();
+  std::byte tag[kTagBytes];
+  AddPacket(kind_, *cipher_, packet, trailer);
+  if (!cipher_->End(tag)) std::fill(packet, trailer, std::byte{0});  // the packet counts as forged, so it is lost
+  std::copy_n(tag, kPacketHeaderBytes - kTagAt, packet + kTagAt);
+  std::copy(tag + kPacketHeaderBytes - kTagAt, std::end(tag), trailer);
+}
+
+std::optional<PacketHeader> PacketOpener::Open(std::byte* packet, size_t size) {
+  if (!cipher_) return OpenPacket(packet, size, key_);
+  if (size < kPacketHeaderBytes + trailer_bytes()) return std::nullopt;
+  std::byte* const trailer = packet + size - trailer_bytes();
+  std::byte tag[kTagBytes];
+  std::copy_n(packet + kTagAt, kPacketHeaderBytes - kTagAt, tag);
+  std::copy_n(trailer, trailer_bytes(), tag + kPacketHeaderBytes - kTagAt);
+  AddPacket(kind_, *cipher_, packet, trailer);
+  if (!cipher_->End(tag)) return std::nullopt;
+  return LoadFields(packet);
+}
+
+Result<PacketSeals> PacketSeals::Make(const PacketKeys& keys) {
+  const SealKind kind = keys.kind;
+  if (kind == SealKind::kSipHash) {
+    return PacketSeals{
+        {kind, keys.sends, std::nullopt}, {kind, keys.sends, std::nullopt}, {kind, keys.receives, std::nullopt}};
+  }
+  Result<Sealer> packets = Sealer::Make(keys.cipher.sends), answers = Sealer::Make(keys.cipher.sends);
+  Result<Opener> arrivals = Opener::Make(keys.cipher.receives);
+  for (const Status& status : {packets.status(), answers.status(), arrivals.status()}) {
+    if (!status.ok()) return status;
+  }
+  return PacketSeals{{kind, {}, std::move(packets.value())},
+                     {kind, {}, std::move(answers.value())},
+                     {kind, {}, std::move(arrivals.value())}};
 }
 
 }  // namespace jaxcomm

@@ -6,12 +6,23 @@
 // A packet's header names a frame and the place of the packet's bytes in the frame, so packets may arrive in any order.
 // The packet's tag covers the whole packet and is verified before any field is used. All numbers are little-endian.
 // Each direction of a path has its own key.
+//
+//   Result<PacketSeals> seals = PacketSeals::Make(keys);   // of a path, whose tags may be those of a cipher
+//   seals.value().packets.Seal(header, packet, size);
+//   std::optional<PacketHeader> header = seals.value().arrivals.Open(packet, size);
+//
+// There are three kinds of seals: tags by SipHash; tags by AES-GMAC, which cost less where the processor has
+// instructions for them; and encryption by AES-GCM. The fields of an encrypted packet's header stay readable. The tag
+// of AES-GMAC and AES-GCM is longer, and its second half is at the end of the packet.
 #pragma once
 
 #include <cstddef>
 #include <cstdint>
 #include <optional>
+#include <utility>
 
+#include "cc/base/status.h"
+#include "cc/transport/aead.h"
 #include "cc/transport/siphash.h"
 
 namespace jaxcomm {
@@ -51,5 +62,60 @@ constexpr uint64_t kAnsweredPackets = 8 * kAnswerBytes;
 
 void SealPacket(const PacketHeader& header, const SipKey& key, std::byte* packet, size_t size);
 std::optional<PacketHeader> OpenPacket(const std::byte* packet, size_t size, const SipKey& key);
+
+enum class SealKind { kSipHash, kGmac, kGcm };
+
+// The keys of both directions of a path, as its kind of seal needs them.
+struct PacketKeys {
+  SealKind kind = SealKind::kSipHash;
+  SipKey sends{}, receives{};  // for kSipHash
+  CipherKeys cipher{};         // for the other kinds
+};
+
+constexpr size_t kMaxTrailerBytes = kTagBytes - sizeof(uint64_t);
+// Returns the number of bytes behind the payload of a packet.
+constexpr size_t PacketTrailerBytes(SealKind kind) { return kind == SealKind::kSipHash ? 0 : kMaxTrailerBytes; }
+
+// Seals packets in one direction. Used by one thread at a time.
+class PacketSealer {
+ public:
+  PacketSealer(SealKind kind, const SipKey& key, std::optional<Sealer> cipher)
+      : kind_(kind), key_(key), cipher_(std::move(cipher)) {}
+
+  // `size` includes the header and the trailer. The caller has set the bytes between them.
+  void Seal(const PacketHeader& header, std::byte* packet, size_t size);
+  size_t trailer_bytes() const { return PacketTrailerBytes(kind_); }
+
+ private:
+  SealKind kind_;
+  SipKey key_;
+  std::optional<Sealer> cipher_;
+};
+
+// Opens packets of one direction. Used by one thread at a time.
+class PacketOpener {
+ public:
+  PacketOpener(SealKind kind, const SipKey& key, std::optional<Opener> cipher)
+      : kind_(kind), key_(key), cipher_(std::move(cipher)) {}
+
+  // Returns nullopt if the sender lacks the key. Otherwise the payload has been decrypted in place.
+  std::optional<PacketHeader> Open(std::byte* packet, size_t size);
+  size_t trailer_bytes() const { return PacketTrailerBytes(kind_); }
+
+ private:
+  SealKind kind_;
+  SipKey key_;
+  std::optional<Opener> cipher_;
+};
+
+// What one process needs for a path.
+struct PacketSeals {
+  // Fails if the kind needs libcrypto, and this machine has none.
+  static Result<PacketSeals> Make(const PacketKeys& keys);
+
+  PacketSealer packets;  // of all kinds but acknowledgements
+  PacketSealer answers;  // of acknowledgements, which another thread may send meanwhile
+  PacketOpener arrivals;
+};
 
 }  // namespace jaxcomm

@@ -2,7 +2,9 @@
 
 #include <algorithm>
 #include <cstring>
+#include <optional>
 #include <random>
+#include <utility>
 #include <vector>
 
 #include "cc/transport/udp/replay_window.h"
@@ -34,6 +36,64 @@ TEST(PacketTest, OnlySealedPacketsAreOpened) {
       EXPECT_FALSE(OpenPacket(packet.data(), packet.size(), kKey)) << i;
       packet[i] ^= std::byte{0x10};
     }
+  }
+}
+
+constexpr PacketHeader kHeader{PacketKind::kMessage, true, 7, 8, 77, 1 << 20, 9};
+
+class SealsTest : public testing::TestWithParam<SealKind> {
+ protected:
+  void SetUp() override {
+    if (!Libcrypto::Get().ok()) GTEST_SKIP() << "this machine has no libcrypto";
+    own_.emplace(std::move(PacketSeals::Make({GetParam(), kKey, kOther, {kUp, kDown}}).value()));
+    other_.emplace(std::move(PacketSeals::Make({GetParam(), kOther, kKey, {kDown, kUp}}).value()));
+  }
+
+  std::vector<std::byte> Sealed(const PacketHeader& header, size_t payload) {
+    std::vector<std::byte> packet(kPacketHeaderBytes + payload + own_->packets.trailer_bytes(), std::byte{'x'});
+    PacketSealer& sealer = header.kind == PacketKind::kAnswer ? own_->answers : own_->packets;
+    sealer.Seal(header, packet.data(), packet.size());
+    return packet;
+  }
+  bool Opens(std::vector<std::byte> packet) { return other_->arrivals.Open(packet.data(), packet.size()).has_value(); }
+
+  static constexpr SipKey kOther = {5};
+  static constexpr CipherKey kUp = {1}, kDown = {2};
+  std::optional<PacketSeals> own_, other_;
+};
+INSTANTIATE_TEST_SUITE_P(Kinds, SealsTest, testing::Values(SealKind::kSipHash, SealKind::kGmac, SealKind::kGcm));
+
+TEST_P(SealsTest, OnlyUnchangedPacketsOfTheOtherProcessAreOpened) {
+  for (const size_t payload : {size_t{0}, size_t{1}, size_t{100}}) {
+    std::vector<std::byte> packet = Sealed(kHeader, payload);
+    EXPECT_FALSE(own_->arrivals.Open(packet.data(), packet.size()).has_value());
+    packet = Sealed(kHeader, payload);
+    for (size_t bit = 0; bit < 8 * packet.size(); ++bit) {
+      packet[bit / 8] ^= std::byte{1} << (bit % 8);
+      EXPECT_FALSE(Opens(packet)) << bit;
+      packet[bit / 8] ^= std::byte{1} << (bit % 8);
+    }
+    for (size_t size = 0; size < packet.size(); ++size) EXPECT_FALSE(Opens({packet.begin(), packet.begin() + size}));
+    ASSERT_EQ(other_->arrivals.Open(packet.data(), packet.size()), kHeader);
+    for (size_t i = 0; i < payload; ++i) EXPECT_EQ(packet[kPacketHeaderBytes + i], std::byte{'x'});
+  }
+}
+
+TEST_P(SealsTest, OnlyEncryptionHidesThePayload) {
+  const std::vector<std::byte> packet = Sealed(kHeader, 1000), run(4, std::byte{'x'});
+  const auto found = std::search(packet.begin(), packet.end(), run.begin(), run.end());
+  EXPECT_EQ(found == packet.end(), GetParam() == SealKind::kGcm);
+}
+
+TEST_P(SealsTest, EqualPayloadsAreSealedUnlike) {
+  PacketHeader next = kHeader, answer = kHeader;
+  ++next.number;
+  answer.kind = PacketKind::kAnswer;  // acknowledgements have numbers of their own
+  for (const PacketHeader& header : {next, answer}) {
+    EXPECT_TRUE(Opens(Sealed(header, 1000)));
+    if (GetParam() != SealKind::kGcm) continue;
+    const std::vector<std::byte> one = Sealed(kHeader, 1000), other = Sealed(header, 1000);
+    EXPECT_FALSE(std::equal(one.begin() + kPacketHeaderBytes, one.begin() + 100, other.begin() + kPacketHeaderBytes));
   }
 }
 

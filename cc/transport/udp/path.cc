@@ -40,6 +40,7 @@ void UdpTransport::Read(Lock& lock, Peer& peer) {
     const Datagram* datagram;
   };
   std::vector<Opened> opened;
+  const size_t trailer = peer.seals.arrivals.trailer_bytes();
   for (int i = 0; i < kReads && peer.gone.ok(); ++i) {
     ++peer.users;
     lock.unlock();
@@ -47,7 +48,7 @@ void UdpTransport::Read(Lock& lock, Peer& peer) {
     opened.clear();
     for (const Datagram& datagram : datagrams) {
       if (datagram.size > peer.path.packet_bytes) continue;
-      const std::optional<PacketHeader> header = OpenPacket(datagram.bytes, datagram.size, peer.path.receives);
+      const std::optional<PacketHeader> header = peer.seals.arrivals.Open(datagram.bytes, datagram.size);
       if (header) opened.push_back({*header, &datagram});
     }
     lock.lock();
@@ -56,7 +57,7 @@ void UdpTransport::Read(Lock& lock, Peer& peer) {
     for (const auto& [header, datagram] : opened) {
       if (!peer.gone.ok()) break;
       const Status status = Take(peer, header, datagram->bytes + kPacketHeaderBytes,
-                                 datagram->size - kPacketHeaderBytes, datagram->arrived);
+                                 datagram->size - kPacketHeaderBytes - trailer, datagram->arrived);
       if (!status.ok()) Fail(lock, peer, CutOff(peer.process, status));
     }
     if (!peer.gone.ok()) break;
@@ -112,21 +113,22 @@ Status UdpTransport::TakeAnswer(Peer& peer, const PacketHeader& header, const st
 // Sends an acknowledgement. If no packet follows, the acknowledgement is repeated once, because it may get lost. If the
 // repetition gets lost too, the peer sends a probe.
 void UdpTransport::Answer(Peer& peer) {
-  std::byte packet[kPacketHeaderBytes + kAnswerBytes], bits[kAnswerBytes];
+  std::byte packet[kPacketHeaderBytes + kAnswerBytes + kMaxTrailerBytes], bits[kAnswerBytes];
+  const size_t size = kPacketHeaderBytes + kAnswerBytes + peer.seals.answers.trailer_bytes();
   PacketHeader header;
   const bool is_new = peer.assembler.owes_answer();
   peer.assembler.Answer(WallClock(), &header, bits);
   std::copy(bits, bits + kAnswerBytes, packet + kPacketHeaderBytes);
-  SealPacket(header, peer.path.sends, packet, sizeof(packet));
-  const bool is_sent =
-      SendDatagrams(peer.path.socket, packet, {sizeof(packet)}, TrafficClass::kUrgent, &peer.datagrams) > 0;
+  peer.seals.answers.Seal(header, packet, size);
+  const bool is_sent = SendDatagrams(peer.path.socket, packet, {size}, TrafficClass::kUrgent, &peer.datagrams) > 0;
   peer.answer_at = is_new || !is_sent ? NowNanoseconds() + kAnswerDelay : 0;
 }
 
 void UdpTransport::Probe(Peer& peer) {
-  std::byte packet[kPacketHeaderBytes];
-  SealPacket(peer.queue.Probe(WallClock()), peer.path.sends, packet, sizeof(packet));
-  SendDatagrams(peer.path.socket, packet, {sizeof(packet)}, TrafficClass::kImportant, &peer.datagrams);
+  std::byte packet[kPacketHeaderBytes + kMaxTrailerBytes];
+  const size_t size = kPacketHeaderBytes + peer.seals.packets.trailer_bytes();
+  peer.seals.packets.Seal(peer.queue.Probe(WallClock()), packet, size);
+  SendDatagrams(peer.path.socket, packet, {size}, TrafficClass::kImportant, &peer.datagrams);
 }
 
 void UdpTransport::Write(Lock& lock, SocketPeer& its) {
@@ -139,7 +141,7 @@ void UdpTransport::Write(Lock& lock, SocketPeer& its) {
     lock.unlock();
     std::byte* packet = peer.bytes.data();
     for (size_t i = 0; i < peer.sizes.size(); packet += peer.sizes[i++]) {
-      SealPacket(peer.headers[i], peer.path.sends, packet, peer.sizes[i]);
+      peer.seals.packets.Seal(peer.headers[i], packet, peer.sizes[i]);
     }
     const size_t taken =
         SendDatagrams(peer.path.socket, peer.bytes.data(), peer.sizes, peer.traffic_class, &peer.datagrams);
@@ -185,7 +187,7 @@ bool UdpTransport::FillBatch(Peer& peer) {
         peer.queue.Next(WallClock(), peer.bytes.data() + bytes + kPacketHeaderBytes, &size);
     if (!header) break;
     peer.headers.push_back(*header);
-    peer.sizes.push_back(kPacketHeaderBytes + size);
+    peer.sizes.push_back(kPacketHeaderBytes + size + peer.seals.packets.trailer_bytes());
     bytes += static_cast<int64_t>(peer.sizes.back());
   }
   peer.rate.Spend(bytes);

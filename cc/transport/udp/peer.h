@@ -21,9 +21,10 @@
 namespace jaxcomm {
 
 struct UdpTransport::Peer : SocketPeer {
-  Peer(uint32_t process, const UdpPath& path, Inbox* inbox)
+  Peer(uint32_t process, const UdpPath& path, Inbox* inbox, PacketSeals seals)
       : SocketPeer(process),
         path(path),
+        seals(std::move(seals)),
         assembler(process, FragmentBytes(path), inbox),
         queue(FragmentBytes(path), path.window),
         rate(path.packet_bytes) {}
@@ -54,7 +55,9 @@ struct UdpTransport::Peer : SocketPeer {
 
   // Returns the number of frame bytes in each packet. It is a multiple of 8, so that no element is split between
   // packets.
-  static size_t FragmentBytes(const UdpPath& path) { return (path.packet_bytes - kPacketHeaderBytes) / 8 * 8; }
+  static size_t FragmentBytes(const UdpPath& path) {
+    return (path.packet_bytes - kPacketHeaderBytes - PacketTrailerBytes(path.keys.kind)) / 8 * 8;
+  }
 
   // Returns the time, in nanoseconds, after which a probe requests a missing acknowledgement. The time doubles with
   // each unanswered probe, up to a limit.
@@ -71,6 +74,7 @@ struct UdpTransport::Peer : SocketPeer {
   }
 
   UdpPath path;
+  PacketSeals seals;
   Assembler assembler;
   SendQueue queue;
   RateControl rate;

@@ -49,9 +49,12 @@ Status UdpTransport::AddPeer(uint32_t process, const UdpPath& path) {
         InvalidArgument("packets of " + std::to_string(path.packet_bytes) + " bytes; " +
                         std::to_string(kMinPacketBytes) + " to " + std::to_string(kMaxPacketBytes) + " are allowed");
   }
+  Result<PacketSeals> seals = PacketSeals::Make(path.keys);
+  if (status.ok()) status = seals.status();
   if (status.ok()) {
     Lock lock(mutex_);
-    status = process == process_ ? InvalidArgument("it is this process") : Connect(lock, process, path, datagrams);
+    status = process == process_ ? InvalidArgument("it is this process")
+                                 : Connect(lock, process, path, datagrams, std::move(seals.value()));
     if (status.ok()) return status;
   }
   CloseOwn(path.connection);
@@ -59,13 +62,15 @@ Status UdpTransport::AddPeer(uint32_t process, const UdpPath& path) {
   return Status(status.code(), "process " + std::to_string(process) + " cannot be connected: " + status.message());
 }
 
-Status UdpTransport::Connect(Lock& lock, uint32_t process, const UdpPath& path, const DatagramOptions& datagrams) {
+Status UdpTransport::Connect(Lock& lock, uint32_t process, const UdpPath& path, const DatagramOptions& datagrams,
+                             PacketSeals seals) {
   if (Status status = AwaitEnd(lock, process); !status.ok()) return status;
   std::unique_ptr<Peer>& peer = peers_[process];
   if (peer) {
     peer->Restart(path, &inbox_);
+    peer->seals = std::move(seals);
   } else {
-    peer = std::make_unique<Peer>(process, path, &inbox_);
+    peer = std::make_unique<Peer>(process, path, &inbox_, std::move(seals));
   }
   peer->datagrams = datagrams;
   peer->gone = Watch(KeyOf(process, /*is_connection=*/false), path.socket);
@@ -157,7 +162,7 @@ std::optional<std::string> UdpTransport::WhySilent(SocketPeer& its, std::chrono:
   Peer& peer = static_cast<Peer&>(its);
   if (std::optional<std::string> why = peer.watch.Look(peer.path.connection, since, silence_)) return why;
   if (!peer.loses_long()) return std::nullopt;
-  const auto bytes = static_cast<uint32_t>(kPacketHeaderBytes + peer.lost_bytes);
+  const auto bytes = static_cast<uint32_t>(kPacketHeaderBytes + peer.lost_bytes + peer.seals.packets.trailer_bytes());
   return DescribeLongLost(bytes, PeerAddress(peer.path.connection), silence_);
 }
 

@@ -31,7 +31,6 @@
 
 #include "cc/base/status.h"
 #include "cc/transport/lossy_transport.h"
-#include "cc/transport/siphash.h"
 #include "cc/transport/socket.h"
 #include "cc/transport/socket_transport.h"
 #include "cc/transport/transport.h"
@@ -44,7 +43,7 @@ namespace jaxcomm {
 struct UdpPath {
   int connection;  // a TCP socket, connected and authenticated, which carries only kAsk and kHere
   int socket;      // a UDP socket, connected
-  SipKey sends, receives;
+  PacketKeys keys;
   uint32_t packet_bytes;  // size of each packet, except that a frame's last packet may be smaller
   uint32_t window;        // bytes that may be in flight to the process
 };
@@ -90,7 +89,8 @@ class UdpTransport : public SocketTransport, public LossyTransport {
 
   static uint64_t KeyOf(uint32_t process, bool is_connection) { return uint64_t{process} << 1 | is_connection; }
 
-  Status Connect(Lock& lock, uint32_t process, const UdpPath& path, const DatagramOptions& datagrams);
+  Status Connect(Lock& lock, uint32_t process, const UdpPath& path, const DatagramOptions& datagrams,
+                 PacketSeals seals);
   SocketPeer* PeerOf(uint32_t process) override;
   std::vector<SocketPeer*> Peers() override;
   std::optional<std::string> WhySilent(SocketPeer& peer, std::chrono::nanoseconds since) override;

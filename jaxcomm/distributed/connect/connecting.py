@@ -14,9 +14,9 @@ import os
 import socket
 import time
 from collections.abc import Mapping, Sequence
-from typing import NamedTuple
+from typing import Final, NamedTuple
 
-from jaxcomm.distributed.connect import fabric_paths, records, stages, udp_paths
+from jaxcomm.distributed.connect import fabric_paths, records, stages, tcp_paths, udp_paths
 from jaxcomm.distributed.connect.addresses import listening_socket
 from jaxcomm.distributed.connect.agreed_route import agreed_route
 from jaxcomm.distributed.connect.fabric_paths import FabricPath
@@ -29,6 +29,7 @@ from jaxcomm.distributed.connect.introductions import (
 from jaxcomm.distributed.connect.listener import Listener
 from jaxcomm.distributed.connect.membership import ABSENT, Membership, MessageCore
 from jaxcomm.distributed.connect.settings import FABRIC, Settings
+from jaxcomm.distributed.connect.tcp_paths import TcpPath
 from jaxcomm.distributed.connect.udp_paths import UdpPath
 from jaxcomm.distributed.rails import rail_ends
 from jaxcomm.distributed.rails.changed_addresses import ChangedAddresses
@@ -43,9 +44,13 @@ from jaxcomm.distributed.rails.connections import (
 from jaxcomm.distributed.rails.planned_rails import shares_of
 from jaxcomm.distributed.rails.rail_ends import RailEnd
 from jaxcomm.distributed.rails.repair import Repair
+from jaxcomm.environment import ENCRYPT, RAILS
 from jaxcomm.errors import JaxcommError
 from jaxcomm.ffi.shares import PlanRails, SharesFrom
 from jaxcomm.log import say_once
+
+_KINDS: Final = ("tcp", "udp", FABRIC)
+_Path = TcpPath | UdpPath | FabricPath
 
 
 class _Ends(NamedTuple):
@@ -62,7 +67,7 @@ class _Connections(NamedTuple):
     Attributes:
       leads: the rails to each process.
       sockets: the connections, by process and rail.
-      paths: the paths that belong to connections, by process and rail.
+      paths: the paths that belong to connections, by process and rail; none of TCP connections without encryption.
       used: the rails of the job.
       kinds: the kind of each rail.
       down: the processes and rails that are not connected now.
@@ -70,7 +75,7 @@ class _Connections(NamedTuple):
 
     leads: dict[int, list[str]]
     sockets: dict[tuple[int, str], socket.socket]
-    paths: dict[tuple[int, str], UdpPath | FabricPath]
+    paths: dict[tuple[int, str], _Path]
     used: list[str]
     kinds: dict[str, str]
     down: list[tuple[int, str]]
@@ -105,6 +110,8 @@ def connect_as(
     members = range(processes) if members is None else members
     others = [other for other in members if other != process]
     try:
+        if chosen.encrypts:
+            core.check_encryption()
         generation, key = agree_on_key(process, min(members), chosen, generation, deadline)
         route = agreed_route(process, others, chosen, coordinator, deadline)
         with contextlib.ExitStack() as after_failure:
@@ -138,6 +145,11 @@ def _listen(
     """Listens on every rail that has an address, and opens the endpoints of fabric rails."""
     ends = _Ends([] if chosen.transport == "shm" else rail_ends.own_rails(chosen, route), {}, {})
     for number, rail in enumerate(ends.rails):
+        if rail.kind == FABRIC and chosen.encrypts:
+            raise JaxcommError(
+                f"{ENCRYPT} is on, but the rail {rail.name} cannot encrypt messages.\n"
+                f"  Cure: leave it out of {RAILS} everywhere, or unset {ENCRYPT} everywhere."
+            )
         if rail.kind == FABRIC:
             rail = ends.rails[number] = _with_endpoint(core, rail, is_alone=len(ends.rails) == 1)
         if not rail.address:
@@ -196,9 +208,9 @@ def _connect_hosts(
     for to in down:
         if (unused := sockets.pop(to, None)) is not None:  # the other process did not keep this connection
             unused.close()
-    paths: dict[tuple[int, str], UdpPath | FabricPath] = {}
+    paths: dict[tuple[int, str], _Path] = {}
     kinds = rail_ends.kinds(all_rails, transport)
-    if any(kind != "tcp" for kind in kinds.values()):
+    if own.encrypts or any(kind != "tcp" for kind in kinds.values()):
         used = {to: made for to, made in sockets.items() if to[1] not in without}
         paths, without_paths = _agree_on_paths(job, used, kinds, after_failure)
         without |= without_paths
@@ -211,19 +223,21 @@ def _agree_on_paths(
     sockets: Mapping[tuple[int, str], socket.socket],
     kinds: Mapping[str, str],
     after_failure: contextlib.ExitStack,
-) -> tuple[dict[tuple[int, str], UdpPath | FabricPath], set[str]]:
-    """Returns the paths of the UDP and fabric rails over these connections, and the rails that no process uses."""
+) -> tuple[dict[tuple[int, str], _Path], set[str]]:
+    """Returns the paths of the rails over these connections, and the rails that no process uses."""
     own, key, deadline = job.own, job.key, job.deadline
-    of_kind = {kind: {to: made for to, made in sockets.items() if kinds[to[1]] == kind} for kind in ("udp", FABRIC)}
+    of_kind = {kind: {to: made for to, made in sockets.items() if kinds[to[1]] == kind} for kind in _KINDS}
     ends = {end.name: end for end in own.rails}
     theirs = {(other, end.name): end for other, peer in job.peers.items() for end in peer.rails}
     over_fabric = fabric_paths.agree(own.process, of_kind[FABRIC], theirs, key, deadline)
-    over_udp, lacking = udp_paths.agree(own.process, of_kind["udp"], ends, key, deadline, after_failure)
+    over_tcp = tcp_paths.agree(own.process, of_kind["tcp"], key, deadline) if own.encrypts else {}
+    seals = {other: records.seals(own, peer) for other, peer in job.peers.items()}
+    over_udp, lacking = udp_paths.agree(own.process, of_kind["udp"], ends, key, deadline, after_failure, seals)
     for (_, name), error in lacking.items():
         say_once(f"no process uses the rail {name}: {error}")
     without = {name for _, name in lacking}
     stages.publish("paths", own.process, json.dumps(sorted(without)))
-    paths: dict[tuple[int, str], UdpPath | FabricPath] = {**over_udp, **over_fabric}
+    paths: dict[tuple[int, str], _Path] = {**over_tcp, **over_udp, **over_fabric}
     return paths, without.union(*map(json.loads, job.lookup("paths").values()))
 
 
@@ -308,7 +322,7 @@ def _add_rails(core: MessageCore, connections: _Connections, shares: Mapping[int
                 path.socket.close()
         elif isinstance(path, UdpPath):
             core.add_udp(other, used.index(name), path)
-        elif path is not None:
+        elif isinstance(path, FabricPath):
             core.add_fabric(other, used.index(name), path)
         else:
-            core.add_tcp(other, used.index(name), connection.detach())
+            core.add_tcp(other, used.index(name), connection.detach(), path.keys if path else None)

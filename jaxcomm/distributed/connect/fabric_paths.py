@@ -8,19 +8,13 @@ stays open, and shows that the other process lives and runs. The core tries the 
 from __future__ import annotations
 
 import contextlib
-import secrets
 import socket
-import time
 from collections.abc import Mapping
-from typing import Final, NamedTuple
+from typing import NamedTuple
 
 from jaxcomm.distributed.connect import path_keys
-from jaxcomm.distributed.connect.secret import MAC_BYTES
 from jaxcomm.distributed.connect.settings import FABRIC
 from jaxcomm.distributed.rails.rail_ends import RailEnd
-from jaxcomm.errors import JaxcommError
-
-_NONCE_BYTES: Final = 32
 
 
 class FabricPath(NamedTuple):
@@ -58,19 +52,12 @@ def agree(
     Raises:
       JaxcommError: a process has ended, has another key, or does not answer in time.
     """
-    nonces = {to: secrets.token_bytes(_NONCE_BYTES) for to in connections}
-    for (other, name), connection in connections.items():
-        with contextlib.suppress(OSError):  # _receive reports a closed connection
-            connection.send(path_keys.signed(key, FABRIC, process, other, nonces[other, name]))
+    agreed = path_keys.exchange(FABRIC, "a path over libfabric", process, connections, key, deadline)
     paths = {}
-    for (other, name), connection in connections.items():
-        hello = _receive(connection, other, deadline)
-        theirs, signature = hello[:_NONCE_BYTES], hello[_NONCE_BYTES:]
-        path_keys.check_signature(key, FABRIC, other, process, theirs, signature)
-        keys = path_keys.PathKeys(key, FABRIC, process, nonces[other, name], other, theirs)
-        end = ends[other, name].fabric
+    for to, connection in connections.items():
+        end = ends[to].fabric
         assert end is not None  # rails of other kinds have no fabric path
-        paths[other, name] = FabricPath(connection, bytes.fromhex(end.address), keys.sends, keys.receives)
+        paths[to] = FabricPath(connection, bytes.fromhex(end.address), agreed[to].sends, agreed[to].receives)
     return paths
 
 
@@ -88,22 +75,3 @@ def agree_with(
         path = agree(process, {to: connection}, {to: end}, key, deadline)[to]
         after_failure.pop_all()
     return path
-
-
-def _receive(connection: socket.socket, other: int, deadline: float) -> bytes:
-    received = b""
-    try:
-        while len(received) < _NONCE_BYTES + MAC_BYTES:
-            connection.settimeout(max(deadline - time.monotonic(), 0.001))
-            part = connection.recv(_NONCE_BYTES + MAC_BYTES - len(received))
-            if not part:
-                raise ConnectionResetError
-            received += part
-    except OSError as error:
-        raise JaxcommError(
-            f"process {other} hung up, or did not answer, while a path over libfabric was agreed on.\n"
-            "  Cure: see its error."
-        ) from error
-    finally:
-        connection.setblocking(False)
-    return received

@@ -19,12 +19,13 @@ from jax.sharding import Mesh, NamedSharding, PartitionSpec
 from jaxcomm import ffi
 from jaxcomm.distributed import forks
 from jaxcomm.distributed.connect.fabric_paths import FabricPath
+from jaxcomm.distributed.connect.path_keys import CipherKeys
 from jaxcomm.distributed.connect.settings import MOST_RAILS
 from jaxcomm.distributed.connect.udp_paths import UdpPath
 from jaxcomm.distributed.rails.rail_ends import FabricEnd
 from jaxcomm.environment import LAUNCHER
 from jaxcomm.errors import JaxcommError
-from jaxcomm.ffi.arguments import FabricConnection, RailShares, UdpConnection
+from jaxcomm.ffi.arguments import ConnectionKeys, FabricConnection, RailShares, UdpConnection
 from jaxcomm.ffi.cpu import CPU
 from jaxcomm.log import printable
 
@@ -87,9 +88,19 @@ class JobCore:
         """Changes the rails' shares of later messages to a process."""
         CPU.call("job_set_shares", process, _table(shares))
 
-    def add_tcp(self, process: int, rail: int, fd: int) -> None:
-        """Takes a connected, authenticated socket."""
-        CPU.call("job_add_tcp", process, rail, fd)
+    def check_encryption(self) -> None:
+        """Raises JaxcommError if this process cannot encrypt messages."""
+        CPU.call("job_check_encryption")
+
+    def seals_by_aes(self) -> bool:
+        """Returns whether this process seals packets faster by AES than by SipHash."""
+        found = ctypes.c_int()
+        CPU.call("job_seals_by_aes", ctypes.byref(found))
+        return found.value != 0
+
+    def add_tcp(self, process: int, rail: int, fd: int, keys: CipherKeys | None) -> None:
+        """Takes a connected, authenticated socket, and the keys if its bytes are to be encrypted."""
+        CPU.call("job_add_tcp", process, rail, fd, _keys(keys))
 
     def add_udp(self, process: int, rail: int, path: UdpPath) -> None:
         """Takes the sockets of a path."""
@@ -106,9 +117,9 @@ class JobCore:
         CPU.call("job_lost_rails", triples, most, ctypes.byref(count))
         return [(process, rail, cuts) for process, rail, cuts in triples[: count.value]]
 
-    def restore_tcp(self, process: int, rail: int, cuts: int, fd: int) -> None:
+    def restore_tcp(self, process: int, rail: int, cuts: int, fd: int, keys: CipherKeys | None) -> None:
         """Restores a cut rail with a connected, authenticated socket. On failure closes the socket."""
-        CPU.call("job_restore_tcp", process, rail, cuts, fd)
+        CPU.call("job_restore_tcp", process, rail, cuts, fd, _keys(keys))
 
     def restore_udp(self, process: int, rail: int, cuts: int, path: UdpPath) -> None:
         """Does the same as `restore_tcp` with the sockets of a path."""
@@ -150,7 +161,15 @@ def _table(shares: list[tuple[int, list[int]]]) -> RailShares:
 
 def _taken(path: UdpPath) -> UdpConnection:
     """Converts a path to the core's type. The core owns the path's sockets from now on."""
-    return UdpConnection(path.connection.detach(), path.socket.detach(), *path[2:])
+    keys = ConnectionKeys(path.sends, path.receives)
+    return UdpConnection(
+        path.connection.detach(), path.socket.detach(), path.seals, keys, path.packet_bytes, path.window
+    )
+
+
+def _keys(keys: CipherKeys | None) -> ConnectionKeys:
+    """Converts the keys of a connection to the core's type."""
+    return ConnectionKeys(*(keys or (None, None)))
 
 
 def _taken_fabric(path: FabricPath) -> FabricConnection:

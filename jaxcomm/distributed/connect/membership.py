@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from typing import Final, NamedTuple, Protocol
 
 from jaxcomm.distributed.connect.fabric_paths import FabricPath
+from jaxcomm.distributed.connect.path_keys import CipherKeys
 from jaxcomm.distributed.connect.udp_paths import UdpPath
 from jaxcomm.distributed.rails.rail_ends import FabricEnd, RailEnd
 from jaxcomm.distributed.rails.repair import RailsCore, Repair
@@ -43,8 +44,14 @@ class MessageCore(RailsCore, Protocol):
     def set_shares(self, process: int, shares: list[tuple[int, list[int]]]) -> None:
         """Changes the rails' shares of later messages to a process. Not called if there is only one rail."""
 
-    def add_tcp(self, process: int, rail: int, fd: int) -> None:
-        """Takes a connected, authenticated, non-blocking socket."""
+    def check_encryption(self) -> None:
+        """Raises JaxcommError if this process cannot encrypt messages."""
+
+    def seals_by_aes(self) -> bool:
+        """Returns whether this process seals packets faster by AES than by SipHash."""
+
+    def add_tcp(self, process: int, rail: int, fd: int, keys: CipherKeys | None) -> None:
+        """Takes a connected, authenticated, non-blocking socket, and the keys if its bytes are to be encrypted."""
 
     def add_udp(self, process: int, rail: int, path: UdpPath) -> None:
         """Takes the sockets of a path."""

@@ -38,6 +38,8 @@ class Record(NamedTuple):
       planned: a digest of the rails and shares of the process's plan; "" without a plan.
       host_name: the name of the process's host, for error texts and log lines.
       incarnation: the number of this start of the process.
+      encrypts: whether the process encrypts its messages to other hosts.
+      seals_by_aes: whether the process seals packets faster by AES than by SipHash.
     """
 
     process: int
@@ -51,6 +53,8 @@ class Record(NamedTuple):
     planned: str = ""
     host_name: str = ""
     incarnation: int = 0
+    encrypts: bool = False
+    seals_by_aes: bool = False
 
 
 @store.cached
@@ -96,6 +100,23 @@ def host_identity() -> str:
 def transport(records: Iterable[Record]) -> str:
     """Returns the transport between processes that share no memory: "udp" if all processes allow UDP, else "tcp"."""
     return "udp" if all(record.allows_udp for record in records) else "tcp"
+
+
+def check_encryption(records: Iterable[Record]) -> None:
+    """Raises JaxcommError if only some processes encrypt their messages."""
+    by_setting = {record.encrypts: record.process for record in sorted(records, reverse=True)}
+    if len(by_setting) > 1:
+        raise JaxcommError(
+            f"JAXCOMM_ENCRYPT is on in process {by_setting[True]} and off in process {by_setting[False]}.\n"
+            "  Cure: the same for all processes."
+        )
+
+
+def seals(one: Record, other: Record) -> str:
+    """Returns how UDP packets between two processes are sealed: by "gcm", "gmac" or "siphash"."""
+    if one.encrypts:
+        return "gcm"
+    return "gmac" if one.seals_by_aes and other.seals_by_aes else "siphash"
 
 
 def share_memory(one: Record, other: Record) -> bool:

@@ -12,11 +12,13 @@ from jaxcomm.environment import (
     CONNECT_TIMEOUT_S,
     DEFAULT_CONNECT_TIMEOUT_S,
     DEFAULT_TRANSPORT,
+    ENCRYPT,
     HOST,
     INTERFACE,
     RAILS,
     SECRET_FILE,
     TRANSPORT,
+    is_on,
 )
 from jaxcomm.errors import JaxcommError
 
@@ -58,6 +60,7 @@ class Settings(NamedTuple):
       rails: JAXCOMM_RAILS: interfaces and fabrics, as in "eth0,udp:eth1,fabric:verbs", or with Mbit/s
         "eth0:4000,eth1:1000"; () detects the rails.
       planned_transport: the plan's transport between hosts, "tcp" or "udp", or "".
+      encrypts: JAXCOMM_ENCRYPT: whether messages between hosts are encrypted.
     """
 
     transport: str = DEFAULT_TRANSPORT
@@ -67,6 +70,7 @@ class Settings(NamedTuple):
     timeout_s: float = DEFAULT_CONNECT_TIMEOUT_S
     rails: tuple[NamedRail, ...] = ()
     planned_transport: str = ""
+    encrypts: bool = False
 
     @property
     def follows_plan(self) -> bool:
@@ -101,6 +105,7 @@ def from_environment(environment: Mapping[str, str] = os.environ) -> Settings:
         environment.get(SECRET_FILE, ""),
         timeout_s,
         named_rails(RAILS, rails) if (rails := environment.get(RAILS)) else (),
+        encrypts=is_on(ENCRYPT, environment=environment),
     )
 
 

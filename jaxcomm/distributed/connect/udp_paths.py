@@ -46,10 +46,11 @@ class UdpPath(NamedTuple):
     Attributes:
       connection: a TCP connection, which carries no messages.
       socket: a connected UDP socket.
-      sends: the key of packets to the other process, 16 bytes.
-      receives: the key of packets from the other process, 16 bytes.
+      sends: the key of packets to the other process: 16 bytes for "siphash", otherwise 28.
+      receives: the key of packets from the other process.
       packet_bytes: the bytes of a full packet, without the headers of UDP and IP.
       window: the number of bytes that may be in flight to the other process.
+      seals: how packets are sealed: tags by "siphash" or "gmac", or encryption by "gcm".
     """
 
     connection: socket.socket
@@ -58,6 +59,7 @@ class UdpPath(NamedTuple):
     receives: bytes
     packet_bytes: int
     window: int
+    seals: str
 
 
 class Agreed(NamedTuple):
@@ -77,6 +79,7 @@ def agree(
     key: bytes,
     deadline: float,
     after_failure: contextlib.ExitStack,
+    seals: Mapping[int, str],
 ) -> Agreed:
     """Agrees on a path with each process over each rail. All these processes must call this at the same time.
 
@@ -87,6 +90,7 @@ def agree(
       key: the key of the generation.
       deadline: on the clock of `time.monotonic`.
       after_failure: gets the callbacks that close the UDP sockets.
+      seals: by process, how packets are sealed (`UdpPath.seals`); the same in both processes.
 
     Raises:
       JaxcommError: a rail that the user named loses packets of full size, or a process has ended or has another key.
@@ -114,11 +118,18 @@ def agree(
                 side.try_packet()
             for event, _ in selector.select(_EACH_S):
                 event.data()
-    return Agreed({to: side.path() for to, side in sides.items() if to not in lacking}, lacking)
+    paths = {to: side.path(seals[to[0]]) for to, side in sides.items() if to not in lacking}
+    return Agreed(paths, lacking)
 
 
 def agree_with(
-    process: int, other: int, connection: socket.socket, end: RailEnd, key: bytes, deadline: float
+    process: int,
+    other: int,
+    connection: socket.socket,
+    end: RailEnd,
+    key: bytes,
+    deadline: float,
+    seals: str,
 ) -> UdpPath:
     """Agrees on a path with one process over one rail, and takes ownership of the connection. Args as for `agree`.
 
@@ -128,7 +139,8 @@ def agree_with(
     to = other, end.name
     with contextlib.ExitStack() as after_failure:
         after_failure.callback(connection.close)
-        agreed = agree(process, {to: connection}, {end.name: end}, key, deadline, after_failure)
+        ends = {end.name: end}
+        agreed = agree(process, {to: connection}, ends, key, deadline, after_failure, {other: seals})
         for error in agreed.lacking.values():
             raise error
         after_failure.pop_all()
@@ -219,9 +231,9 @@ class _Side:
             "interfaces' MTU, or set JAXCOMM_TRANSPORT=tcp."
         )
 
-    def path(self) -> UdpPath:
-        keys = self._keys
-        return UdpPath(self.connection, self.udp, keys.sends, keys.receives, self._packet_bytes, self._window)
+    def path(self, seals: str) -> UdpPath:
+        keys = (self._keys.sends, self._keys.receives) if seals == "siphash" else self._keys.cipher
+        return UdpPath(self.connection, self.udp, *keys, self._packet_bytes, self._window, seals)
 
     def _trial(self, sender: int) -> bytes:
         return self._keys.trial(sender).ljust(self._packet_bytes, b"\0")

@@ -18,15 +18,17 @@ import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Protocol
 
-from jaxcomm.distributed.connect import fabric_paths, handshake, udp_paths
+from jaxcomm.distributed.connect import fabric_paths, handshake, records, tcp_paths, udp_paths
 from jaxcomm.distributed.connect.addresses import listening_socket
 from jaxcomm.distributed.connect.connector import MTU_CURE, LongLost, connect_once
 from jaxcomm.distributed.connect.fabric_paths import FabricPath
 from jaxcomm.distributed.connect.handshake import Refused
 from jaxcomm.distributed.connect.interfaces import address_of
 from jaxcomm.distributed.connect.listener import Listener
+from jaxcomm.distributed.connect.path_keys import CipherKeys
 from jaxcomm.distributed.connect.records import Record
 from jaxcomm.distributed.connect.settings import FABRIC
+from jaxcomm.distributed.connect.tcp_paths import TcpPath
 from jaxcomm.distributed.connect.udp_paths import UdpPath
 from jaxcomm.distributed.forks import run_at_exit
 from jaxcomm.distributed.rails.changed_addresses import ChangedAddresses
@@ -45,8 +47,10 @@ class RailsCore(Protocol):
     def lost_rails(self) -> list[tuple[int, int, int]]:
         """Returns the cut rails that can be restored: each rail's process, number, and number of cuts so far."""
 
-    def restore_tcp(self, process: int, rail: int, cuts: int, fd: int) -> None:
+    def restore_tcp(self, process: int, rail: int, cuts: int, fd: int, keys: CipherKeys | None) -> None:
         """Restores a cut rail with a connected, authenticated, non-blocking socket. On failure closes the socket.
+
+        Takes the keys if the socket's bytes are to be encrypted.
 
         Raises:
           JaxcommError: the rail is not cut, or its number of cuts is not `cuts`.
@@ -218,7 +222,8 @@ class Repair:
             self._restore, process, cuts, connection, rail=rail, deadline=time.monotonic() + _ATTEMPT_S
         )
         # The listener's thread must not wait for an agreement on a path.
-        restore() if self._kinds[rail] == "tcp" else _run_aside(restore)
+        is_agreed = self._kinds[rail] == "tcp" and not self._own.encrypts
+        restore() if is_agreed else _run_aside(restore)
 
     def _attempt(self, to: RailTo, cuts: int, deadline: float) -> None:
         name = self._names[to.rail]
@@ -239,14 +244,17 @@ class Repair:
 
     def _restore(self, process: int, cuts: int, connection: socket.socket, *, rail: int, deadline: float) -> None:
         name, kind = self._names[rail], self._kinds[rail]
-        path: UdpPath | FabricPath | None = None
+        path: TcpPath | UdpPath | FabricPath | None = None
+        own = self._own.process
         try:
             if kind == "udp":
-                end = self._ends[name]
-                path = udp_paths.agree_with(self._own.process, process, connection, end, self._key, deadline)
+                end, seals = self._ends[name], records.seals(self._own, self._peers[process])
+                path = udp_paths.agree_with(own, process, connection, end, self._key, deadline, seals)
             elif kind == FABRIC:
                 end = next(each for each in self._peers[process].rails if each.name == name)
-                path = fabric_paths.agree_with(self._own.process, process, connection, end, self._key, deadline)
+                path = fabric_paths.agree_with(own, process, connection, end, self._key, deadline)
+            elif self._own.encrypts:
+                path = tcp_paths.agree_with(own, process, connection, name, self._key, deadline)
         except (OSError, JaxcommError):
             return  # another attempt follows
         with self._lock:
@@ -256,12 +264,13 @@ class Repair:
                     path.socket.close()
                 return
             try:
-                if path is None:
-                    self._core.restore_tcp(process, rail, cuts, connection.detach())
-                elif isinstance(path, UdpPath):
+                if isinstance(path, UdpPath):
                     self._core.restore_udp(process, rail, cuts, path)
-                else:
+                elif isinstance(path, FabricPath):
                     self._core.restore_fabric(process, rail, cuts, path)
+                else:
+                    keys = path.keys if path is not None else None
+                    self._core.restore_tcp(process, rail, cuts, connection.detach(), keys)
             except JaxcommError:
                 return  # the rail has changed in the meantime, or the trial has failed
             self._outages.end(RailTo(process, rail))

@@ -20,6 +20,7 @@ from jaxcomm.distributed.connect import listener, settings
 from jaxcomm.distributed.connect.addresses import Route
 from jaxcomm.distributed.connect.handshake import Refused
 from jaxcomm.distributed.connect.job_core import StepsRunning
+from jaxcomm.distributed.connect.path_keys import CipherKeys
 from jaxcomm.distributed.rails import lowest_latency_rail, rail_ends
 from jaxcomm.distributed.rails.rail_ends import RailEnd
 from jaxcomm.errors import DeadlineError, JaxcommError
@@ -313,6 +314,9 @@ class Core:
         self._changed: Waiters = []
         start.cores.append(self)
 
+    def seals_by_aes(self) -> bool:
+        return False
+
     def shm_file(self) -> tuple[int, int]:
         return self.number, self.number
 
@@ -321,7 +325,7 @@ class Core:
             raise JaxcommError(f"the file of process {process} has another number")
         self._add(process, self.owner.job.files[fd])
 
-    def add_tcp(self, process: int, rail: int, fd: int) -> None:
+    def add_tcp(self, process: int, rail: int, fd: int, keys: CipherKeys | None) -> None:
         self._add(process, self.owner.sockets[fd].peer)
 
     def _add(self, process: int, peer: Core) -> None:

@@ -49,7 +49,7 @@ class Process : public RecordedEvents {
       return;
     }
     close(path.socket);
-    EXPECT_TRUE(tcp[rail]->AddPeer(1 - process, path.connection).ok());
+    EXPECT_TRUE(tcp[rail]->AddPeer(1 - process, {path.connection}).ok());
   }
 
   Rails rails;

@@ -55,11 +55,11 @@ struct OwnRail {
     if (udp) return udp->AddPeer(process, path);
     close(path.socket);
     if (fabric) {
-      SipKey sends = path.sends, receives = path.receives;
+      SipKey sends = path.keys.sends, receives = path.keys.receives;
       sends[15] = receives[15] = number;
       return fabric->AddPeer(process, {path.connection, there.fabric->domain().address, sends, receives});
     }
-    return tcp->AddPeer(process, path.connection);
+    return tcp->AddPeer(process, {path.connection});
   }
 
   std::unique_ptr<TcpTransport> tcp;

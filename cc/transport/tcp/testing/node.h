@@ -5,6 +5,8 @@
 //   a.transport->Notify(1, "here");
 //   EXPECT_EQ(b.AwaitNotices(0, 1)[0], "here");
 //   Raw raw(a, 2);                    // the test plays process 2, and sends any bytes to `a`
+//   EncryptedNode c(2), d(3);
+//   Connect(c, d);                    // with encryption
 #pragma once
 
 #include <arpa/inet.h>
@@ -49,6 +51,15 @@ inline std::pair<int, int> Connection() {
   return {a, b};
 }
 
+// kUpCipherKey is for bytes from the first of two processes. kDownCipherKey is for bytes to the first process.
+constexpr CipherKey kUpCipherKey = {1, 2, 3}, kDownCipherKey = {4, 5, 6};
+
+inline std::pair<TcpPath, TcpPath> TcpPaths(bool is_encrypted) {
+  const auto [one, other] = Connection();
+  if (!is_encrypted) return {{one}, {other}};
+  return {{one, {{kUpCipherKey, kDownCipherKey}}}, {other, {{kDownCipherKey, kUpCipherKey}}}};
+}
+
 template <typename Kind>
 class NodeOf : public RecordedEvents {
  public:
@@ -64,18 +75,24 @@ class NodeOf : public RecordedEvents {
 };
 using Node = NodeOf<TcpTransport>;
 
-inline void Connect(Node& a, Node& b) {
-  const auto [to_b, to_a] = Connection();
+struct EncryptedNode : Node {
+  using Node::Node;
+  ~EncryptedNode() override { transport.reset(); }  // while the transport's thread may still report events to this type
+};
+
+inline void Connect(Node& a, Node& b, bool is_encrypted = false) {
+  const auto [to_b, to_a] = TcpPaths(is_encrypted);
   EXPECT_TRUE(a.transport->AddPeer(b.process, to_b).ok());
   EXPECT_TRUE(b.transport->AddPeer(a.process, to_a).ok());
 }
+inline void Connect(EncryptedNode& a, EncryptedNode& b) { Connect(a, b, /*is_encrypted=*/true); }
 
 // A process that the test itself plays.
 class Raw {
  public:
-  Raw(Node& node, uint32_t process) {
-    const auto [ours, its] = Connection();
-    socket_ = ours;
+  Raw(Node& node, uint32_t process, bool is_encrypted = false) {
+    const auto [ours, its] = TcpPaths(is_encrypted);
+    socket_ = ours.socket;
     EXPECT_TRUE(node.transport->AddPeer(process, its).ok());
   }
   ~Raw() { Close(); }

@@ -50,7 +50,28 @@ inline std::pair<UdpPath, UdpPath> Paths(BadLine* line = nullptr, uint32_t packe
     ConnectUdp(a, b);
     ConnectUdp(b, a);
   }
-  return {{one, a, up, kDownKey, packet_bytes, kWindow}, {other, b, kDownKey, up, packet_bytes, kWindow}};
+  return {{one, a, {SealKind::kSipHash, up, kDownKey, {}}, packet_bytes, kWindow},
+          {other, b, {SealKind::kSipHash, kDownKey, up, {}}, packet_bytes, kWindow}};
+}
+
+// Returns the paths with another kind of seal.
+inline std::pair<UdpPath, UdpPath> Sealed(SealKind kind, std::pair<UdpPath, UdpPath> paths) {
+  paths.first.keys = {kind, {}, {}, {kUpCipherKey, kDownCipherKey}};
+  paths.second.keys = {kind, {}, {}, {kDownCipherKey, kUpCipherKey}};
+  return paths;
+}
+
+template <SealKind kKind>
+struct SealedUdpNode : UdpNode {
+  using UdpNode::UdpNode;
+  ~SealedUdpNode() override { transport.reset(); }  // while the transport's thread may still report events to this type
+};
+
+template <SealKind kKind>
+void Connect(SealedUdpNode<kKind>& a, SealedUdpNode<kKind>& b, BadLine* line = nullptr, uint32_t packet_bytes = 1400) {
+  const auto [to_b, to_a] = Sealed(kKind, Paths(line, packet_bytes));
+  EXPECT_TRUE(a.transport->AddPeer(b.process, to_b).ok());
+  EXPECT_TRUE(b.transport->AddPeer(a.process, to_a).ok());
 }
 
 inline void Connect(UdpNode& a, UdpNode& b, BadLine* line = nullptr, uint32_t packet_bytes = 1400) {
@@ -85,7 +106,7 @@ class RawUdp {
   Bytes Seal(PacketKind kind, uint64_t frame, uint32_t offset, uint32_t bytes, const Bytes& payload) {
     Bytes packet(kPacketHeaderBytes);
     packet.insert(packet.end(), payload.begin(), payload.end());
-    SealPacket({kind, /*asks=*/true, number_++, frame, offset, bytes}, path_.sends, packet.data(), packet.size());
+    SealPacket({kind, /*asks=*/true, number_++, frame, offset, bytes}, path_.keys.sends, packet.data(), packet.size());
     return packet;
   }
   // Sends the first of the three packets of a message. The packet is filled with ones.
@@ -115,7 +136,7 @@ class RawUdp {
       const ssize_t size = recv(path_.socket, packet.data(), packet.size(), 0);
       EXPECT_GT(size, 0);
       packet.resize(static_cast<size_t>(size));
-      const std::optional<PacketHeader> header = OpenPacket(packet.data(), packet.size(), path_.receives);
+      const std::optional<PacketHeader> header = OpenPacket(packet.data(), packet.size(), path_.keys.receives);
       EXPECT_TRUE(header.has_value());
       if (header->kind != PacketKind::kAnswer) return {*header, packet};
     }
@@ -137,7 +158,7 @@ class RawUdp {
     message.msg_controllen = sizeof(control);
     const ssize_t size = recvmsg(path_.socket, &message, 0);
     EXPECT_GT(size, 0);
-    const auto header = OpenPacket(packet.data(), static_cast<size_t>(size), path_.receives);
+    const auto header = OpenPacket(packet.data(), static_cast<size_t>(size), path_.keys.receives);
     EXPECT_TRUE(header.has_value());
     const cmsghdr* const marks = CMSG_FIRSTHDR(&message);
     EXPECT_TRUE(marks != nullptr && marks->cmsg_type == IP_TOS);
@@ -147,7 +168,7 @@ class RawUdp {
     std::array<std::byte, 512> packet;
     const ssize_t size = recv(path_.socket, packet.data(), packet.size(), 0);
     ASSERT_GT(size, 0);
-    const auto header = OpenPacket(packet.data(), static_cast<size_t>(size), path_.receives);
+    const auto header = OpenPacket(packet.data(), static_cast<size_t>(size), path_.keys.receives);
     ASSERT_TRUE(header.has_value());
     EXPECT_EQ(header->kind, PacketKind::kAnswer);
   }
