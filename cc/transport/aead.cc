@@ -73,14 +73,23 @@ void Cipher::Add(const std::byte* in, size_t bytes, std::byte* out) {
 }
 
 // Encrypts zeros, and decrypts them alike, with a nonce that no sequence of bytes has.
-bool Cipher::ChangeKey() {
+std::optional<CipherKey> Cipher::NextKey() {
   const std::array<std::byte, sizeof(CipherKey)> zeros{};
-  std::array<std::byte, sizeof(CipherKey)> next;
+  std::array<std::byte, sizeof(CipherKey)> found;
   const std::byte none{};
   Begin(UINT64_MAX, &none, 0);
-  Add(zeros.data(), zeros.size(), next.data());
-  for (size_t i = 0; i < next.size(); ++i) key_[i] = static_cast<uint8_t>(next[i]);
-  return is_ok_ && SetKey();
+  Add(zeros.data(), zeros.size(), found.data());
+  if (!is_ok_) return std::nullopt;
+  CipherKey next;
+  for (size_t i = 0; i < next.size(); ++i) next[i] = static_cast<uint8_t>(found[i]);
+  return next;
+}
+
+bool Cipher::ChangeKey() {
+  const std::optional<CipherKey> next = NextKey();
+  if (!next) return false;
+  key_ = *next;
+  return SetKey();
 }
 
 void Cipher::Control(int command, void* data) {

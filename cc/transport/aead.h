@@ -15,6 +15,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <utility>
 
 #include "cc/base/status.h"
@@ -44,8 +45,10 @@ class Cipher {
   void AddToHead(const std::byte* head, size_t head_bytes);
   // Stores `bytes` bytes at `out`, encrypted or decrypted.
   void Add(const std::byte* in, size_t bytes, std::byte* out);
-  // Replaces the key by one that is derived from it. Both sides must call this after the same number. Returns false if
-  // libcrypto has failed; then the object must not be used any more.
+  // Returns a key that is derived from this one, or nullopt if libcrypto has failed.
+  std::optional<CipherKey> NextKey();
+  // Replaces the key by the next one. Both sides must call this after the same number. Returns false if libcrypto has
+  // failed; then the object must not be used any more.
   bool ChangeKey();
 
  protected:

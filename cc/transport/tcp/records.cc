@@ -12,7 +12,7 @@ namespace {
 // The first three bytes of a record, and the byte that follows its text, say that it holds data of the application.
 constexpr std::byte kType{23}, kMajor{3}, kMinor{3};
 constexpr size_t kOverhead = kRecordHeaderBytes + 1 + kTagBytes;
-constexpr size_t kBufferedRecords = 4;  // number of whole records that the reader's buffer can hold
+constexpr size_t kBufferedRecords = 16;  // number of whole records that the reader's buffer can hold
 
 size_t SizeOf(const iovec* vectors, size_t count) {
   size_t size = 0;

@@ -58,7 +58,7 @@ class RecordWriter {
   bool has_unsent() const { return begin_ < end_; }
 
  private:
-  static constexpr size_t kBatch = 4;  // maximum number of records in one system call
+  static constexpr size_t kBatch = 16;  // maximum number of records in one system call
 
   RecordCipher<Sealer> cipher_;
   std::vector<std::byte> buffer_;

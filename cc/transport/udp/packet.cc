@@ -78,38 +78,50 @@ void PacketSealer::Seal(const PacketHeader& header, std::byte* packet, size_t si
   StoreFields(header, packet);
   std::byte* const trailer = packet + size - trailer_bytes();
   std::byte tag[kTagBytes];
-  AddPacket(kind_, *cipher_, packet, trailer);
-  if (!cipher_->End(tag)) std::fill(packet, trailer, std::byte{0});  // the packet counts as forged, so it is lost
+  Sealer* const cipher = cipher_->Find(header.number);
+  if (cipher) AddPacket(kind_, *cipher, packet, trailer);
+  // If libcrypto fails, no byte of the packet may be sent. The packet then counts as forged, so it is lost.
+  if (!cipher || !cipher->End(tag)) return std::fill(packet, packet + size, std::byte{0});
+  cipher_->Note(header.number);
   std::copy_n(tag, kPacketHeaderBytes - kTagAt, packet + kTagAt);
   std::copy(tag + kPacketHeaderBytes - kTagAt, std::end(tag), trailer);
 }
 
 std::optional<PacketHeader> PacketOpener::Open(std::byte* packet, size_t size) {
-  if (!cipher_) return OpenPacket(packet, size, key_);
+  if (!packets_) return OpenPacket(packet, size, key_);
   if (size < kPacketHeaderBytes + trailer_bytes()) return std::nullopt;
   std::byte* const trailer = packet + size - trailer_bytes();
   std::byte tag[kTagBytes];
   std::copy_n(packet + kTagAt, kPacketHeaderBytes - kTagAt, tag);
   std::copy_n(trailer, trailer_bytes(), tag + kPacketHeaderBytes - kTagAt);
-  AddPacket(kind_, *cipher_, packet, trailer);
-  if (!cipher_->End(tag)) return std::nullopt;
-  return LoadFields(packet);
+  const std::optional<PacketHeader> header = LoadFields(packet);  // not authenticated yet
+  if (!header) return std::nullopt;
+  KeyPeriods<Opener>& periods = header->kind == PacketKind::kAnswer ? *answers_ : *packets_;
+  Opener* const cipher = periods.Find(header->number);
+  if (!cipher) return std::nullopt;
+  AddPacket(kind_, *cipher, packet, trailer);
+  if (!cipher->End(tag)) return std::nullopt;
+  periods.Note(header->number);
+  return header;
 }
 
-Result<PacketSeals> PacketSeals::Make(const PacketKeys& keys) {
+Result<PacketSeals> PacketSeals::Make(const PacketKeys& keys, uint64_t packets_of_a_key) {
   const SealKind kind = keys.kind;
   if (kind == SealKind::kSipHash) {
-    return PacketSeals{
-        {kind, keys.sends, std::nullopt}, {kind, keys.sends, std::nullopt}, {kind, keys.receives, std::nullopt}};
+    return PacketSeals{{kind, keys.sends, std::nullopt},
+                       {kind, keys.sends, std::nullopt},
+                       {kind, keys.receives, std::nullopt, std::nullopt}};
   }
-  Result<Sealer> packets = Sealer::Make(keys.cipher.sends), answers = Sealer::Make(keys.cipher.sends);
-  Result<Opener> arrivals = Opener::Make(keys.cipher.receives);
-  for (const Status& status : {packets.status(), answers.status(), arrivals.status()}) {
+  const auto sealer = [&] { return KeyPeriods<Sealer>::Make(keys.cipher.sends, packets_of_a_key); };
+  const auto opener = [&] { return KeyPeriods<Opener>::Make(keys.cipher.receives, packets_of_a_key); };
+  auto packets = sealer(), answers = sealer();
+  auto opens_packets = opener(), opens_answers = opener();
+  for (const Status& status : {packets.status(), answers.status(), opens_packets.status(), opens_answers.status()}) {
     if (!status.ok()) return status;
   }
   return PacketSeals{{kind, {}, std::move(packets.value())},
                      {kind, {}, std::move(answers.value())},
-                     {kind, {}, std::move(arrivals.value())}};
+                     {kind, {}, std::move(opens_packets.value()), std::move(opens_answers.value())}};
 }
 
 }  // namespace jaxcomm

@@ -16,6 +16,7 @@
 // of AES-GMAC and AES-GCM is longer, and its second half is at the end of the packet.
 #pragma once
 
+#include <array>
 #include <cstddef>
 #include <cstdint>
 #include <optional>
@@ -76,10 +77,56 @@ constexpr size_t kMaxTrailerBytes = kTagBytes - sizeof(uint64_t);
 // Returns the number of bytes behind the payload of a packet.
 constexpr size_t PacketTrailerBytes(SealKind kind) { return kind == SealKind::kSipHash ? 0 : kMaxTrailerBytes; }
 
+// A key seals at most this number of packets. Then it is replaced by the next key, so that the limits of AES-GCM in RFC
+// 9001, section B.1, hold for packets of all sizes.
+constexpr uint64_t kPacketsOfAKey = uint64_t{1} << 22;
+
+// The ciphers of the packets with a key, of those before them, and of those after them. `Side`: Sealer or Opener.
+template <typename Side>
+class KeyPeriods {
+ public:
+  static Result<KeyPeriods> Make(const CipherKey& key, uint64_t packets_of_a_key) {
+    KeyPeriods made(packets_of_a_key);
+    Result<Side> first = Side::Make(key);
+    if (!first.ok()) return first.status();
+    made.sides_[1] = std::move(first.value());
+    made.sides_[2] = After(*made.sides_[1]);
+    return made;
+  }
+
+  // Returns the cipher for a packet's number, or nullptr if the number is far from those of the packets so far.
+  Side* Find(uint64_t number) {
+    const uint64_t place = number / packets_of_a_key_ + 1 - period_;
+    return place < sides_.size() && sides_[place] ? &*sides_[place] : nullptr;
+  }
+  // Must be called after a packet was sealed or opened.
+  void Note(uint64_t number) {
+    if (number / packets_of_a_key_ <= period_) return;
+    ++period_;
+    sides_[0] = std::move(sides_[1]);
+    sides_[1] = std::move(sides_[2]);
+    sides_[2] = After(*sides_[1]);
+  }
+
+ private:
+  explicit KeyPeriods(uint64_t packets_of_a_key) : packets_of_a_key_(packets_of_a_key) {}
+
+  static std::optional<Side> After(Side& side) {
+    const std::optional<CipherKey> key = side.NextKey();
+    if (!key) return std::nullopt;
+    Result<Side> next = Side::Make(*key);
+    return next.ok() ? std::optional<Side>(std::move(next.value())) : std::nullopt;
+  }
+
+  uint64_t packets_of_a_key_;
+  uint64_t period_ = 0;
+  std::array<std::optional<Side>, 3> sides_;  // of the periods before, at and after period_
+};
+
 // Seals packets in one direction. Used by one thread at a time.
 class PacketSealer {
  public:
-  PacketSealer(SealKind kind, const SipKey& key, std::optional<Sealer> cipher)
+  PacketSealer(SealKind kind, const SipKey& key, std::optional<KeyPeriods<Sealer>> cipher)
       : kind_(kind), key_(key), cipher_(std::move(cipher)) {}
 
   // `size` includes the header and the trailer. The caller has set the bytes between them.
@@ -89,14 +136,15 @@ class PacketSealer {
  private:
   SealKind kind_;
   SipKey key_;
-  std::optional<Sealer> cipher_;
+  std::optional<KeyPeriods<Sealer>> cipher_;
 };
 
 // Opens packets of one direction. Used by one thread at a time.
 class PacketOpener {
  public:
-  PacketOpener(SealKind kind, const SipKey& key, std::optional<Opener> cipher)
-      : kind_(kind), key_(key), cipher_(std::move(cipher)) {}
+  PacketOpener(SealKind kind, const SipKey& key, std::optional<KeyPeriods<Opener>> packets,
+               std::optional<KeyPeriods<Opener>> answers)
+      : kind_(kind), key_(key), packets_(std::move(packets)), answers_(std::move(answers)) {}
 
   // Returns nullopt if the sender lacks the key. Otherwise the payload has been decrypted in place.
   std::optional<PacketHeader> Open(std::byte* packet, size_t size);
@@ -105,13 +153,13 @@ class PacketOpener {
  private:
   SealKind kind_;
   SipKey key_;
-  std::optional<Opener> cipher_;
+  std::optional<KeyPeriods<Opener>> packets_, answers_;
 };
 
 // What one process needs for a path.
 struct PacketSeals {
   // Fails if the kind needs libcrypto, and this machine has none.
-  static Result<PacketSeals> Make(const PacketKeys& keys);
+  static Result<PacketSeals> Make(const PacketKeys& keys, uint64_t packets_of_a_key = kPacketsOfAKey);
 
   PacketSealer packets;  // of all kinds but acknowledgements
   PacketSealer answers;  // of acknowledgements, which another thread may send meanwhile

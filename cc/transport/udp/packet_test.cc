@@ -97,6 +97,29 @@ TEST_P(SealsTest, EqualPayloadsAreSealedUnlike) {
   }
 }
 
+TEST_P(SealsTest, PacketsAreOpenedAcrossChangesOfTheKey) {
+  constexpr uint64_t kFew = 16;
+  own_.emplace(std::move(PacketSeals::Make({GetParam(), kKey, kOther, {kUp, kDown}}, kFew).value()));
+  PacketSeals unchanged = std::move(*other_);
+  other_.emplace(std::move(PacketSeals::Make({GetParam(), kOther, kKey, {kDown, kUp}}, kFew).value()));
+  std::mt19937 random(1);
+  PacketHeader header = kHeader, answer = kHeader;
+  answer.kind = PacketKind::kAnswer;
+  header.number = 0;
+  for (int round = 0; round < 50; ++round) {
+    std::vector<std::vector<std::byte>> reordered;
+    for (uint64_t i = 0; i < kFew / 2; ++i, ++header.number) reordered.push_back(Sealed(header, 100));
+    ++answer.number;
+    reordered.push_back(Sealed(answer, kAnswerBytes));
+    std::shuffle(reordered.begin(), reordered.end(), random);
+    for (const std::vector<std::byte>& packet : reordered) EXPECT_TRUE(Opens(packet)) << round;
+  }
+  std::vector<std::byte> last = Sealed(header, 100);
+  EXPECT_EQ(unchanged.arrivals.Open(last.data(), last.size()).has_value(), GetParam() == SealKind::kSipHash);
+  header.number -= kFew;  // a packet that the kernel has refused may be sent after packets with the next key
+  EXPECT_TRUE(Opens(Sealed(header, 100)));
+}
+
 TEST(PacketTest, FieldsHaveFixedPlaces) {
   std::byte packet[kPacketHeaderBytes];
   SealPacket({PacketKind::kProbe, /*asks=*/true, 0x11223344556677, 0xAABBCCDDEEFF, 0x12345678, 0x9ABCDEF0, 0x8899},
