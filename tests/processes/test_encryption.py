@@ -72,7 +72,8 @@ def test_only_encrypted_packets_hide_what_is_summed(kind: str, encrypts: bool) -
 
 
 def test_rails_of_both_kinds_carry_an_encrypted_sum() -> None:
-    found = run(JAXCOMM_RAILS="127.0.0.1:500,udp:127.0.0.2:250,127.0.0.3:250", JAXCOMM_ENCRYPT="1")
+    rails = "127.0.0.1:500,udp:127.0.0.2:250,127.0.0.3:250"
+    found = run(JAXCOMM_RAILS=rails, JAXCOMM_UDP_PATHS="3", JAXCOMM_ENCRYPT="1")
     assert_right(found, ["tcp", "udp", "tcp"])
 
 

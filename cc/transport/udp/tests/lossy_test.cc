@@ -2,6 +2,7 @@
 #include <algorithm>
 #include <chrono>
 #include <cstddef>
+#include <deque>
 #include <memory>
 #include <mutex>
 #include <optional>
@@ -166,6 +167,26 @@ TEST(LossyTest, AfterItsBoundAMessageLosesOnlyWholeUnimportantSpans) {
                   std::min(range.begin + static_cast<int64_t>(kSpan), static_cast<int64_t>(message->data.size())));
       }
     }
+  }
+  EXPECT_GT(lost, 0);
+}
+
+TEST(LossyTest, OverSeveralPathsAMessageLosesOnlyWhatItMay) {
+  int64_t lost = 0;
+  for (const bool has_bound : {false, true}) {
+    std::deque<BadLine> lines;
+    for (unsigned i = 0; i < 3; ++i)
+      lines.emplace_back(BadLine::Faults{/*seed=*/i, /*lost=*/0.05 * i, 0, /*late=*/0.02});
+    UdpNode a(0), b(1);
+    const auto [to_b, to_a] = PathsOver(lines);
+    EXPECT_TRUE(a.transport->AddPeer(1, to_b).ok());
+    EXPECT_TRUE(b.transport->AddPeer(0, to_a).ok());
+    auto messages = Messages(60, 13);
+    for (const auto& message : messages) {
+      if (has_bound) message->bound = std::chrono::steady_clock::now() + std::chrono::milliseconds(message->index % 8);
+    }
+    Exchange(a, b, messages);
+    for (const auto& message : messages) lost += Check(*message);
   }
   EXPECT_GT(lost, 0);
 }
