@@ -1,4 +1,4 @@
-"""What encryption costs: sums between two processes over loopback, TCP and UDP, by turns of launches.
+"""Measures the cost of encryption: sums between two processes over loopback, TCP and UDP, by turns of launches.
 
     python benchmarks/encryption/price.py [--turns 5]
 

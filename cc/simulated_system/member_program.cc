@@ -173,15 +173,15 @@ Status MemberProgram::MakeSums(const std::vector<MessageRank>& devices) {
   return sums_->SetLeaves({{DType::kF32, 4 * kSummed}}, executor_.stats());
 }
 
-// Makes the call site of sums that may leave out late segments. The generation determines the bound in time.
+// Makes the call site of sums that may leave out late segments. The generation determines the time limit.
 Status MemberProgram::MakeLateSums(const std::vector<MessageRank>& devices) {
   const std::string list = "all_reduce/direct/" + std::to_string(devices.size());
   MessageGroup group{devices, list, {}};
   for (uint32_t rank = 0; rank < devices.size(); ++rank) {
     group.lists.push_back(rank == rank_ ? lists_.Find(list, rank) : nullptr);
   }
-  const double bounds[] = {0, 0.0002, 0.002};  // seconds; 0: the bound follows the median
-  const AllowedLoss loss{{0.3}, kSegment, bounds[generation_ % 3], /*makes_up=*/false};
+  const double time_limits[] = {0, 0.0002, 0.002};  // seconds; 0: the time limit follows the median
+  const AllowedLoss loss{{0.3}, kSegment, time_limits[generation_ % 3], /*makes_up=*/false};
   auto made = MessageSite::Make({"psum", "data", "direct", "train.py:58"}, {Kind::kAllReduce, Reduction::kSum, loss},
                                 77, 1, {group}, self_->number);
   if (!made.ok()) return made.status();

@@ -1,4 +1,4 @@
-// A switch with a link to each of its hosts, or a fabric of leaf and spine switches. It processes the arrivals, drops
+// A switch with a link to each of its hosts, or a network of leaf and spine switches. It processes the arrivals, drops
 // and departures of frames in the order of time.
 //
 //   PacketSwitch packet_switch(ports, limits, &taps);            // or with the links of spines as the last argument
@@ -7,7 +7,7 @@
 // A link carries one frame at a time in each direction, at the link's rate, and may lose frames at random. The times
 // of frames depend on the links, not on the calls of Run. A host's burst arrives at the rate of the host's link. A late
 // call of Run causes no drops, and leaves no link idle.
-// In a fabric, each host is attached to a leaf, and each leaf has a link to each spine. A frame to a host of another
+// With spines, each host is attached to a leaf, and each leaf has a link to each spine. A frame to a host of another
 // leaf crosses one spine, which the hash of the frame's flow selects, even if that spine loses the frame. The switches
 // at both ends of these links have the same queues and limits as the ports to hosts.
 // Addresses are fixed, and frames to an address that no host has are dropped. All times are nanoseconds of one clock.

@@ -3,8 +3,9 @@
 //   PostLossy(transport, process, id, spans, limit, done);      // over any transport
 //   SendLossy(transport, receiver, spans, important, limit, done);
 //
-// Spans that the sender marks important always arrive. Both sides pass the same limit, but each its own bound. The
-// sender sends after the receiver has announced its Post. Transports that lose nothing deliver the whole message.
+// Spans that the sender marks important always arrive. Both sides pass the same `bytes`, and each its own
+// `until`. The sender sends after the receiver has announced its Post. Transports that lose nothing deliver the whole
+// message.
 #pragma once
 
 #include <chrono>
@@ -22,17 +23,17 @@ namespace jaxcomm {
 
 // How much of a message may be lost, besides the important spans.
 //
-// Without a bound, only the network's losses count: lost packets are not retransmitted while they fit into `bytes`.
-// With a bound, lost packets are retransmitted. From the time `bound` of the receiver on, the message ends as soon as
-// the spans that have not arrived whole fit into `bytes`. These spans are lost whole, and the sender stops sending
+// Without a time limit, only the network's losses count: lost packets are not retransmitted while they fit into
+// `bytes`. With a time limit, lost packets are retransmitted. From the receiver's `until` on, the message ends as soon
+// as the spans that have not arrived whole fit into `bytes`. These spans are lost whole, and the sender stops sending
 // them.
 struct LossLimit {
   using TimePoint = std::chrono::steady_clock::time_point;
 
-  LossLimit(int64_t bytes, std::optional<TimePoint> bound = std::nullopt) : bytes(bytes), bound(bound) {}
+  LossLimit(int64_t bytes, std::optional<TimePoint> until = std::nullopt) : bytes(bytes), until(until) {}
 
   int64_t bytes;
-  std::optional<TimePoint> bound;  // the sender's bound only says that there is one
+  std::optional<TimePoint> until;  // the sender's value only says that there is a time limit
 };
 
 // Bytes [begin, end) of a message.

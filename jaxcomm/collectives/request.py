@@ -37,15 +37,15 @@ class AllowedDrop(NamedTuple):
     Attributes:
       shares: for each of the other operands, the share that may be lost.
       segment_bytes: bytes of each segment of an operand.
-      bound_s: seconds after the arrival of the rank that adds, before which nothing may be lost; 0: the bound follows
-        the median of earlier calls; None: whatever the network loses may be lost.
+      time_limit_s: seconds after the arrival of the rank that adds, in which nothing may be lost; 0: the time limit
+        follows the median of earlier calls; None: whatever the network loses may be lost.
       makes_up: whether a lost segment counts as the mean of the other ranks' segments. If not, it counts as zeros and
         is reported.
     """
 
     shares: tuple[float, ...]
     segment_bytes: int
-    bound_s: float | None = None
+    time_limit_s: float | None = None
     makes_up: bool = True
 
 

@@ -62,9 +62,13 @@ class SiteRecord(NamedTuple):
             fields += [text for at, rail in lost_rails for text in (_number(at), _text(rail))]
         fields.append(_number(self.drop is not None))
         if self.drop is not None:
-            shares, segment_bytes, bound_s, makes_up = self.drop
+            shares, segment_bytes, time_limit_s, makes_up = self.drop
             fields += [_number(len(shares)), *map(_real, shares), _number(segment_bytes)]
-            fields += [_number(bound_s is not None), *([] if bound_s is None else [_real(bound_s)]), _number(makes_up)]
+            fields += [
+                _number(time_limit_s is not None),
+                *([] if time_limit_s is None else [_real(time_limit_s)]),
+                _number(makes_up),
+            ]
         fields.append(_number(self.between is not None))
         if self.between is not None:
             *numbers, line = self.between

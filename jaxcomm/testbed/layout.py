@@ -80,7 +80,7 @@ class Layout:
         return f"n{self._network(rail)}up{self._rack(rack)}", f"n{self._network(rail)}down{self._rack(rack)}"
 
     def leaf(self, host: str, rail: str) -> int:
-        """The number of the switch to which a host's link to a rail leads. Each rail has a fabric of its own."""
+        """The number of the switch to which a host's link to a rail leads. Each rail has a network of its own."""
         rack = self.testbed.hosts[self._host(host)].rack
         return 0 if rack is None else self._network(rail) * len(self.testbed.racks) + self._rack(rack)
 

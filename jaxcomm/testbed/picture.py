@@ -30,7 +30,7 @@ def picture(layout: Layout) -> str:
     racks = []
     for rack in testbed.racks:
         inside = _branches([[_host(layout, host)] for host in testbed.hosts if host.rack == rack.name])
-        uplink = "a leaf of the fabric" if rack.uplink_mbit is None else f"uplink {rack.uplink_mbit:g} Mbit/s"
+        uplink = "leaf switch, no uplink" if rack.uplink_mbit is None else f"uplink {rack.uplink_mbit:g} Mbit/s"
         racks.append([f"rack {rack.name}: {uplink}", *inside])
     return "\n".join([*lines, *_branches(racks)])
 

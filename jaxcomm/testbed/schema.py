@@ -111,8 +111,8 @@ class Testbed(Value):
 
     `mtu` is the MTU of every rail, in bytes. `congestion_control` is the congestion control of TCP. If `switch` is
     given, jaxcomm's own switch connects the hosts. Otherwise kernel bridges connect the hosts. With `spines`, the
-    switch is a fabric: a packet to a host of another rack crosses the spine that a hash of its addresses, protocol and
-    ports selects (ECMP).
+    switch is a leaf-spine network: a packet to a host of another rack crosses the spine that a hash of its addresses,
+    protocol and ports selects (ECMP).
     """
 
     __test__ = False  # tells pytest that this is not a test class
@@ -176,7 +176,8 @@ class Testbed(Value):
             raise ValueError("spines are given without a switch, which they are part of; add a table [switch]")
         if len(self.spines) == 1 or len(self.racks) < 2:
             raise ValueError(
-                f"spines has {len(self.spines)} entries and racks {len(self.racks)}; a fabric has at least 2 of each"
+                f"spines has {len(self.spines)} entries and racks {len(self.racks)}; "
+                "a leaf-spine network has at least 2 of each"
             )
         for i, spine in enumerate(self.spines):
             for j, cut in enumerate(spine.cuts):

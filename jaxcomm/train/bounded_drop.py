@@ -62,7 +62,7 @@ def bounded_drop(
         raise ValueError(
             'bounded_drop: error_feedback is for the policies "agreed" and "deadline"; "network" averages over the '
             "ranks whose packets arrived, so nothing is missing that could be fed back.\n"
-            "  Cure: leave out one of the two."
+            '  Cure: remove error_feedback, or use the policy "deadline".'
         )
 
     def init(params: optax.Params) -> BoundedDropState:

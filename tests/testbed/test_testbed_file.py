@@ -87,7 +87,10 @@ def cut(*fields: str) -> str:
         (RAIL + FABRIC + '[[spines]]\nname = "s1"\nmbit = 9', 'spines[2].name is "s1", which another of the spines'),
         (RAIL + FABRIC.replace("#1", "uplink_mbit = 9"), "racks[0].uplink_mbit is given beside spines"),
         (RAIL + RACK.replace("uplink_mbit", "#") + HOSTS, "racks[0].uplink_mbit is missing; without spines, every"),
-        (RAIL + HOSTS + SWITCH + SPINES, "spines has 2 entries and racks 0; a fabric has at least 2 of each"),
+        (
+            RAIL + HOSTS + SWITCH + SPINES,
+            "spines has 2 entries and racks 0; a leaf-spine network has at least 2 of each",
+        ),
         (RAIL + FABRIC.replace("#2", CUT % "2, repaired_s = 1"), "spines[1].cuts[0].repaired_s is 1; it must come aft"),
         (RAIL + FABRIC.replace("#2", CUT % "2 }, { at_s = 3"), "spines[1].cuts[1] begins before an earlier cut of"),
         (RAIL + HOSTS + SWITCH + "buffer_bytes = 1513", "switch.buffer_bytes is 1513; a packet has up to 1514"),
@@ -223,7 +226,7 @@ def test_spines_connect_racks_and_fail_at_their_times(file: Path) -> None:
     assert states == [(1, ("s2", 25, 1)), (2, ("s2", 25, 0)), (3, ("s2", 5, 0))]
     drawn = testbed.picture(layout)
     assert "spine s2: 25 Mbit/s per rack, fails from 1 s to 2 s, 5 Mbit/s from 3 s\n" in drawn
-    assert "├─ rack left: a leaf of the fabric\n" in drawn
+    assert "├─ rack left: leaf switch, no uplink\n" in drawn
 
 
 def test_processes_know_their_host(file: Path) -> None:

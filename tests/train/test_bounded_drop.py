@@ -269,7 +269,7 @@ def test_donated_gradients_are_not_needed_any_more(mesh):
         ({"policy": "deadline", "segment_bytes": 512}, '512; with the policy "deadline" it must be 1024 or more'),
         ({"policy": "deadline", "seconds": 0}, 'seconds is 0; it is "auto" or a number above 0'),
         ({"policy": "deadline", "seconds": "soon"}, "seconds is 'soon'; it is \"auto\" or a number above 0"),
-        ({"seconds": 0.1}, 'seconds is 0.1 with the policy "agreed"; only "deadline" has a bound in time'),
+        ({"seconds": 0.1}, 'seconds is 0.1 with the policy "agreed"; only "deadline" has a time limit'),
         ({"policy": "network", "segment_bytes": 1016}, '1016; with the policy "network" it must be 1024 or more'),
         ({"segment_bytes": 12}, "segment_bytes is 12; it must be a positive multiple of 8"),
         ({"segment_bytes": 4096.0}, "segment_bytes is 4096.0; it must be a positive multiple of 8"),

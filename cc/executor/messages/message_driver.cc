@@ -139,7 +139,7 @@ void MessageDriver::Post(const std::shared_ptr<MessageCall>& call, const Message
   if (task.is_lossy) {
     const MessageMemory& memory = call->memory(step.local);
     return PostLossy(*transport_.load(), from, call->Id(step, task.peers[0]), memory.Spans(task),
-                     {memory.MayLose(task), call->site().LossBound(Clock::now())},
+                     {memory.MayLose(task), call->site().LossesFrom(Clock::now())},
                      [this, call, step, from](const Status& status, std::shared_ptr<const std::byte> view,
                                               const std::vector<ByteRange>& lost) {
                        const bool may_keep = view && transport_.load()->MayKeep(from);
@@ -172,7 +172,7 @@ void MessageDriver::Send(const std::shared_ptr<MessageCall>& call, const Message
     return;
   }
   SendLossy(*transport_.load(), to[0], memory.ConstSpans(task), memory.Important(task),
-            {memory.MayLose(task), call->site().LossBound(Clock::now())}, done);
+            {memory.MayLose(task), call->site().LossesFrom(Clock::now())}, done);
 }
 
 // Returns a step with only the first receiver whose process has ended. Returns the whole step if no receiver's process

@@ -151,7 +151,9 @@ void MessageMemory::Lose(const MessageTask& task, const std::vector<ByteRange>& 
   report.assign(static_cast<size_t>(whole.count), std::byte{0});
   for (const ByteRange& range : lost) {
     const int64_t offset = task.begin + range.begin - site_.layout().Start(whole.leaf);
-    report[static_cast<size_t>(offset / site_.collective().loss->segment_bytes - whole.first)] = std::byte{1};
+    const int64_t segment = offset / site_.collective().loss->segment_bytes - whole.first;
+    // A sender that keeps to the protocol marks parts of segments as important, so they are never lost.
+    if (segment >= 0 && segment < whole.count) report[static_cast<size_t>(segment)] = std::byte{1};
   }
 }
 

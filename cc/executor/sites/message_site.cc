@@ -15,8 +15,8 @@ namespace {
 // in messages, because several workers add messages faster than one thread adds an operand.
 constexpr int64_t kMostReadSum = int64_t{1} << 20;
 
-// A bound that follows the median lies this far above it, so that only the tail of the calls loses something.
-constexpr double kBoundOverMedian = 1.25;
+// A time limit that follows the median lies this far above it, so that only the tail of the calls loses something.
+constexpr double kTimeLimitOverMedian = 1.25;
 
 }  // namespace
 
@@ -122,13 +122,13 @@ Status MessageSite::TakeLeading(std::vector<Leaf>& leaves, Buffers& buffers) con
   return TakeFirst({DType::kU8, segments}, label_.name + ": the importance mask is missing", leaves, buffers);
 }
 
-std::optional<LossLimit::TimePoint> MessageSite::LossBound(Clock::time_point now) const {
-  if (!collective_.loss || !collective_.loss->bound_s) return std::nullopt;
-  double seconds = *collective_.loss->bound_s;
+std::optional<LossLimit::TimePoint> MessageSite::LossesFrom(Clock::time_point now) const {
+  if (!collective_.loss || !collective_.loss->time_limit_s) return std::nullopt;
+  double seconds = *collective_.loss->time_limit_s;
   if (seconds == 0) {
     const std::optional<double> usual = loss_times().Median();
     if (!usual) return LossLimit::TimePoint::max();
-    seconds = kBoundOverMedian * *usual;
+    seconds = kTimeLimitOverMedian * *usual;
   }
   return now + std::chrono::duration_cast<Clock::duration>(std::chrono::duration<double>(seconds));
 }

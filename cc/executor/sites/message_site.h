@@ -124,8 +124,8 @@ class MessageSite final : public CallSite, public DecidedSite, public std::enabl
   // The seconds from the arrival of a rank of this process until it had received all lossy messages of the call.
   RecentTimes& loss_times() const { return shared_->loss_times; }
   // Returns the time from which on a rank that arrives now may lose segments, which may be never. Returns nullopt if
-  // the call has no such bound.
-  std::optional<LossLimit::TimePoint> LossBound(Clock::time_point now) const;
+  // the call has no time limit.
+  std::optional<LossLimit::TimePoint> LossesFrom(Clock::time_point now) const;
   ScratchPool& scratch() const { return *shared_->scratch; }
 
   // Returns the name of call `number` for errors. If `number` is 0, the name stands for all calls of the site.

@@ -24,10 +24,10 @@ Status CheckLoss(const CallName& calls, const Collective& collective, const std:
     return invalid("has segments of " + std::to_string(loss.segment_bytes) + " bytes; they need " +
                    std::to_string(AllowedLoss::kMinSegmentBytes) + " or more, a multiple of 8");
   }
-  if (loss.bound_s && !(*loss.bound_s >= 0 && *loss.bound_s <= AllowedLoss::kMostSeconds)) {
-    return invalid("has a bound that is not from 0 to " + std::to_string(AllowedLoss::kMostSeconds) + " seconds");
+  if (loss.time_limit_s && !(*loss.time_limit_s >= 0 && *loss.time_limit_s <= AllowedLoss::kMostSeconds)) {
+    return invalid("has a time limit that is not from 0 to " + std::to_string(AllowedLoss::kMostSeconds) + " seconds");
   }
-  if (!loss.makes_up && !loss.bound_s) return invalid("that is reported needs a bound");
+  if (!loss.makes_up && !loss.time_limit_s) return invalid("that is reported needs a time limit");
   for (size_t leaf = 0; leaf < leaves.size(); ++leaf) {
     if (!(loss.shares[leaf] >= 0 && loss.shares[leaf] < 1)) return invalid("has a share outside [0, 1)");
     if (FindScale(leaves[leaf].dtype) == nullptr) return invalid("needs floats");

@@ -31,7 +31,8 @@ std::string DescribeLoss(const AllowedLoss& loss) {
               (i > 0 ? " from array " + std::to_string(i) + " on" : "");
   }
   std::string text = shares + " in segments of " + std::to_string(loss.segment_bytes) + " bytes";
-  if (loss.bound_s) text += *loss.bound_s > 0 ? " after " + Exact(*loss.bound_s) + " s" : " after the usual time";
+  if (loss.time_limit_s)
+    text += *loss.time_limit_s > 0 ? " after " + Exact(*loss.time_limit_s) + " s" : " after the usual time";
   if (!loss.makes_up) text += ", which are reported";
   return text;
 }

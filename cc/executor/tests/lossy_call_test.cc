@@ -35,12 +35,12 @@ class LosingTransport : public Router {
   void PostLossy(uint32_t process, const MessageId& id, std::vector<Span> spans, const LossLimit& limit,
                  ReceivedLossy done) override {
     const auto lost = std::make_shared<std::vector<ByteRange>>();
-    // With a bound, spans are lost whole. A span that is shorter than a segment may be a part of a segment.
+    // With a time limit, spans are lost whole. A span that is shorter than a segment may be a part of a segment.
     for (int64_t left = Draw() % 2 ? limit.bytes / 8 * 8 : 0; left > 0;) {
       const Span& span = spans[Draw() % spans.size()];
-      const int64_t bytes = limit.bound ? span.bytes : std::min(left, span.bytes / 8 * 8);
+      const int64_t bytes = limit.until ? span.bytes : std::min(left, span.bytes / 8 * 8);
       if (bytes == 0 || bytes > left || !places_.insert({id, span.at}).second) break;
-      if (limit.bound && bytes < kSegment) continue;
+      if (limit.until && bytes < kSegment) continue;
       lost->push_back({span.at, span.at + bytes});
       left -= bytes;
       std::lock_guard<std::mutex> lock(mutex_);
@@ -195,7 +195,8 @@ TEST_F(LossyCallTest, WhatIsLostCountsAsTheMeanOfWhatHasComeAndAllRanksGetTheSam
 TEST_F(LossyCallTest, ReportsNameExactlyTheSegmentsThatTheSumLacks) {
   Connect(/*loses=*/true);
   constexpr int64_t kElements = 700001;
-  const std::vector<std::vector<float>> values = Sum(kElements, {{0.1}, kSegment, /*bound_s=*/1.0, /*makes_up=*/false});
+  const std::vector<std::vector<float>> values =
+      Sum(kElements, {{0.1}, kSegment, /*time_limit_s=*/1.0, /*makes_up=*/false});
   int64_t lost = 0, missing = 0;
   for (uint32_t rank = 0; rank < kRanks; ++rank) {
     EXPECT_EQ(values[rank], values[0]);
@@ -212,7 +213,7 @@ TEST_F(LossyCallTest, ReportsNameExactlyTheSegmentsThatTheSumLacks) {
 
 TEST_F(LossyCallTest, OverWhatLosesNothingNothingIsReported) {
   Connect(/*loses=*/false);
-  for (const std::vector<float>& values : Sum(300000, {{0.1}, kSegment, /*bound_s=*/0.0, /*makes_up=*/false})) {
+  for (const std::vector<float>& values : Sum(300000, {{0.1}, kSegment, /*time_limit_s=*/0.0, /*makes_up=*/false})) {
     EXPECT_EQ(values, std::vector<float>(300000, 15.0f));
   }
   for (const Bytes& lost : important_) EXPECT_EQ(lost, Bytes(lost.size()));
@@ -273,9 +274,9 @@ TEST_F(LossyCallTest, WhatCannotLoseSomeIsRefused) {
   EXPECT_EQ(why(floats, {{0.1}, 1000 + 4}, direct),
             "psum over 'data': a loss has segments of 1004 bytes; they need 1024 or more, a multiple of 8");
   EXPECT_EQ(why(floats, {{0.1}, kSegment, -1.0}, direct),
-            "psum over 'data': a loss has a bound that is not from 0 to 1000000.000000 seconds");
+            "psum over 'data': a loss has a time limit that is not from 0 to 1000000.000000 seconds");
   EXPECT_EQ(why(floats, {{0.1}, kSegment, std::nullopt, false}, direct),
-            "psum over 'data': a loss that is reported needs a bound");
+            "psum over 'data': a loss that is reported needs a time limit");
   EXPECT_EQ(why(floats, {{0.1}, kSegment}, "all_reduce/flat/4"),
             "psum over 'data': messages of rank 0: chunk 0 is not added by rank 0, as a lossy all-reduce requires");
 }

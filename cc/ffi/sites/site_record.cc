@@ -157,7 +157,7 @@ Result<SiteRecord> SiteRecord::Decode(std::string_view bytes) {
     record.loss.emplace();
     in.List([&] { record.loss->shares.push_back(in.Real()); });
     record.loss->segment_bytes = in.Number(1, kMostBytes);
-    if (in.Flag()) record.loss->bound_s = in.Real();
+    if (in.Flag()) record.loss->time_limit_s = in.Real();
     record.loss->makes_up = in.Flag();
   }
   if (in.Flag()) {

@@ -49,7 +49,7 @@ struct SiteRecord {
   struct Loss {
     std::vector<double> shares;
     int64_t segment_bytes;
-    std::optional<double> bound_s;
+    std::optional<double> time_limit_s;
     bool makes_up;
   };
   // Identifies a call between processes. All processes of the call have equal fields; see Site in

@@ -52,8 +52,8 @@ void Assembler::See(uint16_t sent) {
 bool Assembler::IsOver(uint64_t frame, const Arrival& arrival) const {
   if (arrival.missing > 0 || arrival.missing_bytes > arrival.may_lose) return false;
   if (arrival.missing_bytes == 0) return true;
-  if (!arrival.bound) return frame < messages_.sent;
-  if (std::chrono::steady_clock::now() < *arrival.bound) return false;
+  if (!arrival.until) return frame < messages_.sent;
+  if (std::chrono::steady_clock::now() < *arrival.until) return false;
   int64_t broken = 0;
   for (const Span& span : BrokenSpans(arrival)) broken += span.bytes;
   return broken <= arrival.may_lose;
@@ -75,23 +75,23 @@ std::vector<Span> Assembler::BrokenSpans(const Arrival& arrival) const {
   return broken;
 }
 
-std::optional<LossLimit::TimePoint> Assembler::NextBound() const {
+std::optional<LossLimit::TimePoint> Assembler::NextTimeLimit() const {
   std::optional<LossLimit::TimePoint> next;
-  if (!has_bounds_) return next;
+  if (!has_time_limits_) return next;
   for (const auto& [number, arrival] : messages_.arrivals) {
-    if (arrival.bound && !arrival.is_expired && (!next || *arrival.bound < *next)) next = arrival.bound;
+    if (arrival.until && !arrival.is_expired && (!next || *arrival.until < *next)) next = arrival.until;
   }
   return next;
 }
 
 void Assembler::Expire(LossLimit::TimePoint now) {
   std::vector<uint64_t> over;
-  has_bounds_ = false;
+  has_time_limits_ = false;
   for (auto& [number, arrival] : messages_.arrivals) {
-    if (!arrival.bound || arrival.is_expired) continue;
-    arrival.is_expired = *arrival.bound <= now;
+    if (!arrival.until || arrival.is_expired) continue;
+    arrival.is_expired = *arrival.until <= now;
     if (!arrival.is_expired) {
-      has_bounds_ = true;
+      has_time_limits_ = true;
     } else if (IsOver(number, arrival)) {
       over.push_back(number);
     }
@@ -210,8 +210,8 @@ Status Assembler::BeginLossy(const Header& frame, const std::byte* bytes, size_t
   }
   std::vector<Span>& spans = arrival.message->spans;
   if (!arrival.message->posted) return Status();
-  arrival.bound = arrival.message->posted->loss->limit.bound;
-  has_bounds_ |= arrival.bound.has_value();
+  arrival.until = arrival.message->posted->loss->limit.until;
+  has_time_limits_ |= arrival.until.has_value();
   int64_t first = 0;
   for (size_t i = 0; i < std::min(spans.size(), important.size()); ++i) first += important[i] ? spans[i].bytes : 0;
   if (spans.size() != important.size() || arrival.front + first != arrival.reliable) {
@@ -221,15 +221,15 @@ Status Assembler::BeginLossy(const Header& frame, const std::byte* bytes, size_t
   return Status();
 }
 
-// Zeroes the missing bytes and lists them as lost. If the message has a bound, also loses the rest of their spans.
+// Zeroes the missing bytes and lists them as lost. If the message has a time limit, also loses the rest of their spans.
 void Assembler::Lose(Arrival& arrival) {
   if (!arrival.message->posted) return;
   std::vector<ByteRange>& lost = arrival.message->posted->loss->lost;
-  for (const Span& span : arrival.bound ? BrokenSpans(arrival) : std::vector<Span>()) {
+  for (const Span& span : arrival.until ? BrokenSpans(arrival) : std::vector<Span>()) {
     std::memset(span.data, 0, static_cast<size_t>(span.bytes));
     lost.push_back({span.at, span.at + span.bytes});
   }
-  for (size_t fragment = 0; fragment < arrival.has.size() && !arrival.bound; ++fragment) {
+  for (size_t fragment = 0; fragment < arrival.has.size() && !arrival.until; ++fragment) {
     if (arrival.has[fragment]) continue;
     const size_t offset = fragment * fragment_;
     VisitPacked(arrival.message->spans, static_cast<int64_t>(offset - arrival.front),
@@ -331,7 +331,7 @@ void Assembler::Cancel(const CallId& call) {
     arrival.message->spans.clear();
     arrival.message->posted.reset();
     arrival.message->early.reset();
-    arrival.bound.reset();
+    arrival.until.reset();
     arrival.cursor = PackedCursor();
   }
 }

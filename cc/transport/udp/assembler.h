@@ -6,8 +6,8 @@
 // The first packet of a message contains the message id. Bytes that arrive after the first packet go straight into the
 // message's spans. Bytes that arrive before the first packet are kept until it arrives. A lossy message ends when its
 // reliable part has arrived, at most `may_lose` bytes are missing, and a packet reports that the whole message was
-// sent. If the message has a bound (LossLimit), it ends from then on as soon as the spans that are not whole may be
-// lost. The missing bytes are then zeroed, and later packets of the message are dropped. An error text completes the
+// sent. If the message has a time limit (LossLimit), it ends from then on as soon as the spans that are not whole may
+// be lost. The missing bytes are then zeroed, and later packets of the message are dropped. An error text completes the
 // sentence "process n has been cut off: it sent ...". After an error, no more packets of the process may be taken.
 // Memory is bounded: a packet for which there is no room is not taken, and the process retransmits the packet. The
 // packets of a process may arrive over several paths, each with packet numbers and acknowledgements of its own. Not
@@ -54,9 +54,9 @@ class Assembler {
   }
   void Answer(int64_t now, PacketHeader* header, std::byte (&bits)[kAnswerBytes], size_t path = 0);
 
-  // NextBound: the earliest bound of a message that is arriving. Expire ends the messages whose bounds have passed, if
-  // enough of them has arrived, and makes an acknowledgement due at once.
-  std::optional<LossLimit::TimePoint> NextBound() const;
+  // NextTimeLimit: the earliest time limit of a message that is arriving. Expire ends the messages whose time limits
+  // have passed, if enough of each has arrived, and makes an acknowledgement due at once.
+  std::optional<LossLimit::TimePoint> NextTimeLimit() const;
   void Expire(LossLimit::TimePoint now);
 
   // Returns whether a message arrived before its Post and found no room.
@@ -82,9 +82,9 @@ class Assembler {
     uint32_t reliable = 0;      // leading bytes that must arrive
     uint32_t may_lose = 0;
     bool is_lossy = false;
-    std::optional<LossLimit::TimePoint> bound;
-    bool is_expired = false;        // the bound has passed, and Expire has seen it
-    uint32_t front = kHeaderBytes;  // number of frame bytes before the payload
+    std::optional<LossLimit::TimePoint> until;  // the time limit
+    bool is_expired = false;                    // the time limit has passed, and Expire has seen it
+    uint32_t front = kHeaderBytes;              // number of frame bytes before the payload
     std::optional<Incoming> message;
     std::unique_ptr<std::byte[]> kept;  // the kept bytes; null if the bytes go straight into spans
     PackedCursor cursor;
@@ -128,8 +128,8 @@ class Assembler {
   Stream messages_, ordered_;
   int64_t kept_ = 0;  // number of bytes kept
   bool waits_ = false, at_end_ = false;
-  bool has_bounds_ = false;  // some arrival may have a bound that has not expired
-  uint64_t answers_ = 0;     // on all paths, because any path may carry an acknowledgement
+  bool has_time_limits_ = false;  // some arrival may have a time limit that has not passed
+  uint64_t answers_ = 0;          // on all paths, because any path may carry an acknowledgement
   int64_t duplicates_ = 0;
 };
 

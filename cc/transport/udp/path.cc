@@ -105,7 +105,10 @@ Status UdpTransport::TakeAnswer(Peer& peer, const PacketHeader& header, const st
   for (std::shared_ptr<Outgoing>& message : done) Finish(std::move(message));
   peer.NoteLongLost(answered.value());
   const int64_t now = NowNanoseconds();
-  peer.held_until = header.asks ? now + kHold : 0;
+  if (header.number > peer.newest_answer) {  // answers over different paths overtake each other
+    peer.newest_answer = header.number;
+    peer.held_until = header.asks ? now + kHold : 0;
+  }
   if (answered.value().packets == 0) return Status();
   peer.confirmed += static_cast<uint64_t>(answered.value().packets - answered.value().lost);
   path.answered = path.confirmed_at = peer.confirmed_at = peer.unanswered_since = now;
@@ -176,6 +179,7 @@ void UdpTransport::TakeTimeout(Peer& peer, size_t number) {
     std::vector<std::shared_ptr<Outgoing>> done;
     peer.queue.GiveUp(number, &done);
     for (std::shared_ptr<Outgoing>& message : done) Finish(std::move(message));
+    if (peer.queue.owes_probe()) Probe(peer, peer.FastestPath());
   }
   path.answered = NowNanoseconds();
   Probe(peer, number);

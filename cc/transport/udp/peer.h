@@ -74,6 +74,7 @@ struct UdpTransport::Peer : SocketPeer {
     AddPaths(datagrams, std::move(seals));
     answers_over = 0;
     held_until = confirmed_at = unanswered_since = forged = 0;
+    newest_answer = 0;
     only_here = silent_looks = 0;
     lost_bytes = 0;
     watch = ConnectionWatch();
@@ -175,9 +176,10 @@ struct UdpTransport::Peer : SocketPeer {
   Assembler assembler;
   SendQueue queue;
   std::vector<Path> paths;
-  size_t answers_over = 0;  // the path that carries an acknowledgement if another path than its own must carry it
-  int users = 0;            // number of threads in system calls on the sockets
-  int64_t held_until = 0;   // until this time only probes are sent, because the process has no room
+  size_t answers_over = 0;     // the path that carries an acknowledgement if another path than its own must carry it
+  int users = 0;               // number of threads in system calls on the sockets
+  int64_t held_until = 0;      // until this time only probes are sent, because the process has no room
+  uint64_t newest_answer = 0;  // the number of the newest acknowledgement
   // The packets that Write is sending.
   TrafficClass traffic_class = TrafficClass::kImportant;
   std::vector<std::byte> bytes;

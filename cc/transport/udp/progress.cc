@@ -49,9 +49,9 @@ void UdpTransport::RunTimers(Lock& lock) {
   next_batch_ = std::numeric_limits<int64_t>::max();
   for (const auto& [process, peer] : peers_) {
     if (!peer->gone.ok()) continue;
-    if (const auto bound = peer->assembler.NextBound()) {
-      const int64_t at = Nanoseconds(*bound);
-      if (at <= now) peer->assembler.Expire(*bound);
+    if (const auto limit = peer->assembler.NextTimeLimit()) {
+      const int64_t at = Nanoseconds(*limit);
+      if (at <= now) peer->assembler.Expire(*limit);
       sleeps_until_ = std::min(sleeps_until_, at);
     }
     for (size_t i = 0; i < peer->paths.size(); ++i) {

@@ -33,7 +33,7 @@ void SendQueue::PushLossy(const MessageId& id, std::vector<bool> important, cons
   const size_t front = LossyFrontBytes(important.size());
   frame->reliable = frame->bytes = static_cast<uint32_t>(front);
   frame->may_lose = static_cast<uint32_t>(limit.bytes);
-  frame->has_bound = limit.bound.has_value();
+  frame->has_time_limit = limit.until.has_value();
   for (size_t i = 0; i < important.size(); ++i) {
     const auto bytes = static_cast<uint32_t>(message->spans[i].bytes);
     frame->bytes += bytes;
@@ -123,9 +123,9 @@ uint64_t SendQueue::SentWhole(size_t path) const {
   }
   for (size_t other = 0; other < paths_.size(); ++other) {
     if (other == path || paths_[other].lossy_under_way == 0) continue;
-    const auto is_lossy = [](const Fragment& fragment) { return fragment.frame && fragment.frame->is_lossy; };
-    const std::deque<Fragment>& under_way = paths_[other].under_way;
-    whole = std::min(whole, std::find_if(under_way.begin(), under_way.end(), is_lossy)->frame->number);
+    for (const Fragment& fragment : paths_[other].under_way) {
+      if (fragment.frame && fragment.frame->is_lossy) whole = std::min(whole, fragment.frame->number);
+    }
   }
   return whole;
 }
@@ -147,7 +147,7 @@ SendQueue::Fragment SendQueue::TakeOldest(Path& path) {
   return fragment;
 }
 
-// Queues a packet to be sent again.
+// Queues a packet for retransmission.
 void SendQueue::Wait(Fragment fragment, bool is_first) {
   waiting_bytes_ += static_cast<int64_t>(Size(fragment));
   lost_.insert(is_first ? lost_.begin() : lost_.end(), std::move(fragment));
@@ -247,9 +247,9 @@ void SendQueue::GiveUp(size_t number, std::vector<std::shared_ptr<Outgoing>>* do
   path.has_paused = true;
 }
 
-// Gives up a lost packet if its message may lose the packet. Returns false if the packet must be sent again.
+// Gives up a lost packet if its message may lose the packet. Returns false if the packet must be retransmitted.
 bool SendQueue::TakeLoss(const Fragment& fragment, std::vector<std::shared_ptr<Outgoing>>* done) {
-  if (fragment.frame->has_bound || !MayLose(fragment)) return false;
+  if (fragment.frame->has_time_limit || !MayLose(fragment)) return false;
   fragment.frame->may_lose -= static_cast<uint32_t>(Size(fragment));
   fragment.frame->has_lost = true;
   Come(*fragment.frame, done);

@@ -111,9 +111,9 @@ class SendQueue {
     uint32_t reliable;      // leading bytes that must arrive
     uint32_t may_lose = 0;  // bytes after the reliable ones that may still be lost
     bool is_lossy = false;
-    bool has_bound = false;  // lost packets are retransmitted; see LossLimit
-    bool is_over = false;    // the whole frame is acknowledged or given up
-    bool has_lost = false;   // some of the bytes have been given up
+    bool has_time_limit = false;  // lost packets are retransmitted; see LossLimit
+    bool is_over = false;         // the whole frame is acknowledged or given up
+    bool has_lost = false;        // some of the bytes have been given up
     PackedCursor cursor;
   };
   // A packet that is in flight, lost or taken back. The packet of a probe has no frame.

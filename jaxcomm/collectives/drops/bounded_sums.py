@@ -65,10 +65,10 @@ def bounded_sum(
         sums, exact, kept = _agreed(flat, dropped, whole, drop, total)
     else:
         shares = tuple(drop.share(names[i], leaves[i]) for i in cut)
-        bound = 0.0 if drop.seconds == "auto" else float(drop.seconds)
+        limit = 0.0 if drop.seconds == "auto" else float(drop.seconds)
         in_time = drop.policy == "deadline"
-        allowed = AllowedDrop(shares, drop.segment_bytes, bound if in_time else None, not (in_time and feeds_back))
-        sums, kept = _by_network(flat, drop, allowed, axis_name, groups)
+        allowed = AllowedDrop(shares, drop.segment_bytes, limit if in_time else None, not (in_time and feeds_back))
+        sums, kept = _lossy(flat, drop, allowed, axis_name, groups)
         exact = total(whole) if whole else []
     results, left_out = list(leaves), [jnp.zeros_like(leaf) for leaf in leaves]
     for i, result in zip(rest, exact, strict=True):
@@ -130,12 +130,12 @@ def _not_finite(result: jax.Array, matter: jax.Array, keep: jax.Array, drop: Dro
     return known
 
 
-def _by_network(
+def _lossy(
     flat: Sequence[jax.Array], drop: Drop, allowed: AllowedDrop, axis_name: Any, groups: Any
 ) -> tuple[Arrays, Arrays]:
-    """Sums arrays, except for lost segments. A segment can be lost if it is not above its tensor's median importance.
+    """Sums arrays between processes over UDP. Segments of at most their tensor's median importance may be lost.
 
-    Returns the sums, and by array which segments of this rank are not reported as lost.
+    Returns the sums, and for each array a mask that is 0 for this rank's segments that are reported as lost.
     """
     if not flat:
         return [], []
@@ -145,6 +145,8 @@ def _by_network(
         important.append((~(matter <= jnp.median(matter))).astype(jnp.uint8))
     over = partial(lax.psum, axis_name=axis_name, axis_index_groups=groups)
     lost, *sums = replace_collectives(over, "", drop=allowed)([jnp.concatenate(important), *flat])
+    if allowed.makes_up:  # nothing is reported
+        return sums, [jnp.ones(each.shape) for each in important]
     bounds = itertools.accumulate(each.size for each in important[:-1])
     return sums, [1.0 - each for each in jnp.split(lost, list(bounds))]
 

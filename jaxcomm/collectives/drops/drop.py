@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 Policy = Literal["agreed", "network", "deadline"]
 _MIN_LOSSY_SEGMENT = 1024  # minimum bytes of a segment that may be lost on the way
-_MOST_SECONDS = 1e6  # of a bound
+_MOST_SECONDS = 1e6  # of a time limit
 
 
 @dataclass(frozen=True)
@@ -36,7 +36,7 @@ class Drop:
     policy saves the time of retransmissions.
 
     Policy "deadline" leaves out only segments that are late, and also needs UDP. Lost packets are retransmitted. Once
-    the rank that adds a chunk has waited for the bound, it adds the segments that have arrived, as soon as the
+    the rank that adds a chunk has waited for `seconds`, it adds the segments that have arrived, as soon as the
     important half is among them and the missing segments stay within the share. This policy cuts the slowest sums.
 
     Attributes:
@@ -45,11 +45,11 @@ class Drop:
       bounds: for each tensor with a share other than `bound`, that share. The keys are the tensors' names as
         `jax.tree_util.keystr` gives them with `simple=True, separator="/"`.
       segment_bytes: size of a segment, a multiple of 8; with "network" and "deadline" 1024 at least.
-      seconds: with "deadline", the bound: the seconds that a rank waits for the others' segments, from its own arrival
-        at the sum. "auto": a quarter more than the median of the last 32 sums.
+      seconds: with "deadline", the time limit: the seconds that a rank waits for the others' segments, from its own
+        arrival at the sum. "auto": 1.25 times the median of the last 32 sums; the first 8 sums leave nothing out.
 
     Source: Wang et al., "Towards Domain-Specific Network Transport for Distributed DNN Training", sections 3.2 and 4.2,
-    appendix A; the agreement and the bound in time are ours.
+    appendix A; the agreement and the time limit are ours.
 
     Example:
       >>> drop = jaxcomm.train.Drop(0.1, bounds={"bias": 0.0}, segment_bytes=64)
@@ -131,8 +131,7 @@ class Drop:
             )
         if self.seconds != "auto" and self.policy != "deadline":
             raise ValueError(
-                f'Drop: seconds is {self.seconds!r} with the policy "{self.policy}"; '
-                'only "deadline" has a bound in time'
+                f'Drop: seconds is {self.seconds!r} with the policy "{self.policy}"; only "deadline" has a time limit'
             )
         is_time = isinstance(self.seconds, Real) and 0 < self.seconds <= _MOST_SECONDS
         if self.seconds != "auto" and not is_time:

@@ -67,7 +67,7 @@ class _Connections(NamedTuple):
     Attributes:
       leads: the rails to each process.
       sockets: the connections, by process and rail.
-      paths: the paths that belong to connections, by process and rail; none of TCP connections without encryption.
+      paths: the paths that belong to connections, by process and rail; unencrypted TCP connections have none.
       used: the rails of the job.
       kinds: the kind of each rail.
       transport: the transport of a job without rails of several kinds.

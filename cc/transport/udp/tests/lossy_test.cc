@@ -37,11 +37,11 @@ struct LossyMessage {
     return spans;
   }
 
-  LossLimit limit() const { return {may_lose, bound}; }
+  LossLimit limit() const { return {may_lose, until}; }
 
   uint32_t index;
   int64_t may_lose;
-  std::optional<LossLimit::TimePoint> bound;
+  std::optional<LossLimit::TimePoint> until;
   Bytes data, into;
   std::vector<bool> important;
   std::vector<ByteRange> lost;
@@ -138,17 +138,17 @@ TEST(LossyTest, AMessageThatMayLoseNoByteLosesNone) {
   for (const auto& message : messages) EXPECT_EQ(Check(*message), 0);
 }
 
-TEST(LossyTest, BeforeItsBoundAMessageLosesNothing) {
+TEST(LossyTest, BeforeItsTimeLimitAMessageLosesNothing) {
   BadLine line({/*seed=*/11, /*lost=*/0.1, /*doubled=*/0.01, /*late=*/0.02});
   UdpNode a(0), b(1);
   Connect(a, b, &line);
   auto messages = Messages(20, 11);
-  for (const auto& message : messages) message->bound = LossLimit::TimePoint::max();
+  for (const auto& message : messages) message->until = LossLimit::TimePoint::max();
   Exchange(a, b, messages);
   for (const auto& message : messages) EXPECT_EQ(Check(*message), 0);
 }
 
-TEST(LossyTest, AfterItsBoundAMessageLosesOnlyWholeUnimportantSpans) {
+TEST(LossyTest, AfterItsTimeLimitAMessageLosesOnlyWholeUnimportantSpans) {
   int64_t lost = 0;
   for (const unsigned seed : {1u, 2u, 3u, 4u}) {
     BadLine line({seed, /*lost=*/0.1, /*doubled=*/0.01, /*late=*/0.02});
@@ -156,7 +156,7 @@ TEST(LossyTest, AfterItsBoundAMessageLosesOnlyWholeUnimportantSpans) {
     Connect(a, b, &line);
     auto messages = Messages(40, seed);
     for (const auto& message : messages) {
-      message->bound = std::chrono::steady_clock::now() + std::chrono::milliseconds(message->index % 8);
+      message->until = std::chrono::steady_clock::now() + std::chrono::milliseconds(message->index % 8);
     }
     Exchange(a, b, messages);
     for (const auto& message : messages) {
@@ -173,7 +173,7 @@ TEST(LossyTest, AfterItsBoundAMessageLosesOnlyWholeUnimportantSpans) {
 
 TEST(LossyTest, OverSeveralPathsAMessageLosesOnlyWhatItMay) {
   int64_t lost = 0;
-  for (const bool has_bound : {false, true}) {
+  for (const bool has_time_limit : {false, true}) {
     std::deque<BadLine> lines;
     for (unsigned i = 0; i < 3; ++i)
       lines.emplace_back(BadLine::Faults{/*seed=*/i, /*lost=*/0.05 * i, 0, /*late=*/0.02});
@@ -183,7 +183,8 @@ TEST(LossyTest, OverSeveralPathsAMessageLosesOnlyWhatItMay) {
     EXPECT_TRUE(b.transport->AddPeer(0, to_a).ok());
     auto messages = Messages(60, 13);
     for (const auto& message : messages) {
-      if (has_bound) message->bound = std::chrono::steady_clock::now() + std::chrono::milliseconds(message->index % 8);
+      if (has_time_limit)
+        message->until = std::chrono::steady_clock::now() + std::chrono::milliseconds(message->index % 8);
     }
     Exchange(a, b, messages);
     for (const auto& message : messages) lost += Check(*message);
@@ -199,7 +200,7 @@ TEST(LossyTest, TheSenderStopsWhenTheReceiverHasEnough) {
   std::vector<std::unique_ptr<LossyMessage>> messages;
   messages.push_back(std::make_unique<LossyMessage>(0, Transport::kMaxMessage, Transport::kMaxMessage, random));
   messages[0]->important.assign(messages[0]->important.size(), false);
-  messages[0]->bound = std::chrono::steady_clock::now();
+  messages[0]->until = std::chrono::steady_clock::now();
   Exchange(a, b, messages);
   EXPECT_GT(Check(*messages[0]), 0);
 }

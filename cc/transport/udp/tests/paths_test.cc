@@ -9,6 +9,7 @@
 #include <cstdint>
 #include <deque>
 #include <thread>
+#include <vector>
 
 #include "cc/transport/udp/testing/bad_line.h"
 #include "cc/transport/udp/testing/node.h"
@@ -117,6 +118,30 @@ TEST_F(PathsTest, AProcessStaysWhileAPathThatIsCutStaysIdle) {
   std::this_thread::sleep_for(std::chrono::seconds(1));
   EXPECT_EQ(a_.transport->ProgressTo(1).unanswered, 0u);  // the probes of a path that is cut are no lack of progress
   Send(1);
+}
+
+// Bytes that were in flight on the cut path are given up. The receiver must then learn that the messages were sent.
+TEST_F(PathsTest, MessagesThatMayLoseAPartEndAlthoughAPathIsCut) {
+  constexpr int64_t kSpan = 1024, kSpans = 128;
+  const std::vector<bool> important(kSpans, false);
+  for (int i = 0; i < 40; ++i) {
+    for (std::atomic<bool>& each : lines_[kCut].is_cut) each = i % 10 >= 5;
+    Bytes into(kSpans * kSpan);
+    std::vector<Span> to;
+    std::vector<ConstSpan> from;
+    for (int64_t at = 0; at < kSpans * kSpan; at += kSpan) {
+      to.push_back({into.data() + at, kSpan, at});
+      from.push_back({data_.data() + at, kSpan, at});
+    }
+    const MessageId id = Id(++calls_, 0, 1, 0);
+    b_.transport->PostLossy(
+        0, id, to, kSpans * kSpan / 2,
+        [done = b_.OnReceived()](const Status& status, auto, const auto&) { done(status, nullptr); });
+    a_.transport->SendLossy({1, id}, from, important, kSpans * kSpan / 2, a_.OnSent());
+    a_.transport->Flush();
+    b_.Await([&, wanted = ++received_[1]] { return b_.received == wanted; });
+    a_.Await([&, wanted = received_[1]] { return a_.sent == wanted; });
+  }
 }
 
 TEST(PathsErrorsTest, TooManyPathsAreRefused) {
