@@ -108,7 +108,7 @@ def check_encryption(records: Iterable[Record]) -> None:
     if len(by_setting) > 1:
         raise JaxcommError(
             f"JAXCOMM_ENCRYPT is on in process {by_setting[True]} and off in process {by_setting[False]}.\n"
-            "  Cure: set JAXCOMM_ENCRYPT to the same value in all processes."
+            "  Cure: the same for all processes."
         )
 
 
