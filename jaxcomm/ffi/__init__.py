@@ -126,7 +126,12 @@ def deadline() -> float:
 def sites(*, spans: bool = False) -> list[dict[str, Any]]:
     """The records of call sites, as in `jaxcomm.stats()`. The call is faster without the records' `spans`."""
     found: list[dict[str, Any]] = json.loads(CPU.text("stats", spans))
-    return found + [site for backend in _backends for site in backend.sites()]
+    return found + _sites_of_backends(spans=spans)
+
+
+def _sites_of_backends(*, spans: bool) -> list[dict[str, Any]]:
+    found = [site for backend in _backends for site in backend.sites()]
+    return found if spans else [{name: value for name, value in site.items() if name != "spans"} for site in found]
 
 
 def rails() -> list[dict[str, Any]]:
@@ -147,7 +152,7 @@ def record_texts() -> dict[str, str]:
     The core's texts are not parsed, so other threads can run Python meanwhile.
     """
     sites = CPU.text("stats", False)
-    if further := [site for backend in _backends for site in backend.sites()]:
+    if further := _sites_of_backends(spans=False):
         sites = json.dumps(json.loads(sites) + further)
     return {"sites": sites, "rails": CPU.text("job_rails"), "gone": CPU.text("job_gone")}
 
