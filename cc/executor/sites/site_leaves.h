@@ -28,8 +28,8 @@ namespace jaxcomm {
 struct AllowedLoss {
   std::vector<double> shares;  // by leaf: the part of each message that may be lost
   int64_t segment_bytes;       // the size of the segments of a leaf; each segment is important or not
-  // Nothing may be lost within a time limit, which begins when the rank that adds arrives. 0: the time limit follows the
-  // median of the earlier calls. nullopt: whatever the network loses may be lost.
+  // Nothing may be lost within a time limit, which begins when the rank that adds arrives. 0: the time limit follows
+  // the median of the earlier calls. nullopt: whatever the network loses may be lost.
   std::optional<double> time_limit_s = std::nullopt;
   // Whether a lost segment of one rank's operand counts as the mean of the other ranks' segments. If not, it counts as
   // zeros, and the rank gets a report of its lost segments. Reports need a time limit: only then are segments lost
