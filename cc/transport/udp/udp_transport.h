@@ -22,8 +22,8 @@
 // A process may be reached over several paths, which differ in their source ports, so that switches can send their
 // packets over different links (ECMP). Each path has packet numbers, keys, acknowledgements and a packet rate of its
 // own. The packets of a message are spread over the paths: of the paths whose rates allow more packets, the path with
-// the shortest RTT gets the next packets. A path is silent if its packets are not acknowledged for two timeouts in a row
-// while another path works. A silent path gets only probes, and the other paths retransmit its packets. An
+// the shortest RTT gets the next packets. A path is silent if its packets are not acknowledged for two timeouts in a
+// row while another path works. A silent path gets only probes, and the other paths retransmit its packets. An
 // acknowledgement of a silent path is sent over another path. While any path works, the TCP connection may be silent,
 // too: it is on a single link.
 #pragma once
