@@ -24,7 +24,7 @@ float Summand(uint32_t rank, uint32_t call, size_t index) {
   return 0.1f * static_cast<float>(Word(rank, call, index) % 1000);
 }
 
-// Returns the key of what process `from` sends to process `to`.
+// Returns the key for bytes from process `from` to process `to`.
 template <typename Key>
 Key KeyOf(uint64_t generation, uint64_t from, uint64_t to) {
   using Part = typename Key::value_type;
@@ -351,7 +351,7 @@ UdpPath MemberProgram::UdpPathOf(const Member& other, int connection, int socket
   const auto key = [&](uint64_t from, uint64_t to) { return KeyOf<SipKey>(generation_, from, to); };
   PacketKeys keys{SealKind::kSipHash, key(self_->number, other.number), key(other.number, self_->number), {}};
   if (plan_.is_encrypted) keys = {SealKind::kGcm, {}, {}, CipherKeysOf(other)};
-  return {connection, socket, keys, 1400, 256 << 10};
+  return {connection, {{socket, keys}}, 1400, 256 << 10};
 }
 
 CipherKeys MemberProgram::CipherKeysOf(const Member& other) const {

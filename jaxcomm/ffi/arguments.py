@@ -36,14 +36,12 @@ class ConnectionKeys(Struct):
 class UdpConnection(Struct):
     _fields_ = (
         ("connection", c_int32),
-        ("socket", c_int32),
+        ("sockets", c_void_p),
+        ("keys", c_char_p),
+        ("num_paths", c_int64),
         ("seals", c_char_p),
-        ("keys", ConnectionKeys),
         ("packet_bytes", c_int64),
         ("window", c_int64),
-        ("more_sockets", c_void_p),
-        ("more_keys", c_char_p),
-        ("num_more", c_int64),
     )
 
 

@@ -138,7 +138,7 @@ def cores() -> Iterator[list[Core]]:
             connection.close()
         for path in core.paths.values():
             path.connection.close()
-            path.socket.close()
+            path.close_sockets()
         for file in (core.file, *core.files.values()):
             os.close(file)
 
@@ -203,6 +203,11 @@ def test_each_pair_has_one_udp_path(cores: list[Core]) -> None:
         assert_paths_meet(cores, i)
 
 
+def all_keys(core: Core) -> dict[tuple[int, int], Any]:
+    """The keys of connections over TCP and of the first paths over UDP, by process and rail."""
+    return {**core.keys, **{to: path.sockets[0] for to, path in core.paths.items()}}
+
+
 @pytest.mark.usefixtures("store")
 def test_each_encrypted_connection_has_its_own_keys(cores: list[Core]) -> None:
     rails = named_rails("rails", "127.0.0.1,udp:127.0.0.2")
@@ -212,9 +217,8 @@ def test_each_encrypted_connection_has_its_own_keys(cores: list[Core]) -> None:
         assert sorted(core.keys) == [(j, 0) for j in range(3) if j != i]
         assert sorted(core.paths) == [(j, 1) for j in range(3) if j != i]
         assert {path.seals for path in core.paths.values()} == {"gcm"}
-        for (other, rail), keys in {**core.keys, **core.paths}.items():
-            there = {**cores[other].keys, **cores[other].paths}[i, rail]
-            assert keys.sends == there.receives and len(keys.sends) == 28
+        for (other, rail), keys in all_keys(core).items():
+            assert keys.sends == all_keys(cores[other])[i, rail].receives and len(keys.sends) == 28
             seen.add(keys.sends)
         assert found[i].kinds == ("tcp", "udp")
     assert len(seen) == 12
@@ -262,7 +266,8 @@ def test_an_encrypted_job_refuses_rails_over_fabrics(cores: list[Core]) -> None:
 def assert_paths_meet(cores: list[Core], process: int) -> None:
     for (other, rail), path in cores[process].paths.items():
         there = cores[other].paths[process, rail]
-        assert path.sends == there.receives and path.socket.getpeername() == there.socket.getsockname()
+        [near], [far] = path.sockets, there.sockets
+        assert near.sends == far.receives and near.socket.getpeername() == far.socket.getsockname()
         assert path.connection.getpeername() == there.connection.getsockname()
 
 
@@ -328,8 +333,9 @@ def test_each_pair_has_a_udp_path_over_every_rail(cores: list[Core]) -> None:
         assert sorted(core.paths) == [(j, rail) for j in others for rail in (0, 1)] and not core.sockets
         assert_paths_meet(cores, i)
         for (_, rail), path in core.paths.items():
-            assert f"127.0.0.{rail + 1}" in {path.socket.getsockname()[0], path.socket.getpeername()[0]}
-        keys |= {path.sends for path in core.paths.values()}
+            [udp] = path.sockets
+            assert f"127.0.0.{rail + 1}" in {udp.socket.getsockname()[0], udp.socket.getpeername()[0]}
+        keys |= {path.sockets[0].sends for path in core.paths.values()}
         assert each.repair is not None
         each.repair.close()
     assert len(keys) == 3 * 2 * 2

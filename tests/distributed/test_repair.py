@@ -149,7 +149,7 @@ def job(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Iter
     for each in made.repairs:
         each.close()
     for core in made.cores:
-        for connection in (*core.restored.values(), *(path.socket for path in core.paths)):
+        for connection in (*core.restored.values(), *(each.socket for path in core.paths for each in path.sockets)):
             connection.close()
 
 
@@ -160,7 +160,7 @@ def test_cut_rails_are_reconnected_and_logged(job: Job, caplog: pytest.LogCaptur
         for one, other, rail in ((0, 1, 1), (0, 2, 0), (1, 2, 1)):
             job.assert_connected(one, other, rail)
     logged = [each.message for each in caplog.records]
-    keys = {path.sends for core in job.cores for path in core.paths}
+    keys = {path.sockets[0].sends for core in job.cores for path in core.paths}
     assert len(keys) == sum(len(core.paths) for core in job.cores)  # no path has those of one before the cut
     cipher_keys = [keys.sends for core in job.cores for keys in core.cipher_keys]
     own = job.repairs[0]._own

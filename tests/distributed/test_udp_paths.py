@@ -13,7 +13,7 @@ from concurrent.futures import ThreadPoolExecutor
 import pytest
 
 from jaxcomm.distributed.connect import secret, udp_paths
-from jaxcomm.distributed.connect.udp_paths import UdpPath, UdpSocket
+from jaxcomm.distributed.connect.udp_paths import UdpPath
 from jaxcomm.distributed.rails.rail_ends import RailEnd
 from jaxcomm.errors import JaxcommError
 from tests.distributed.narrow import Narrow
@@ -62,21 +62,22 @@ def test_they_agree_over_connections_that_take_little_at_a_time(
         other.setblocking(False)
         for path in agreed((one, other), (KEY, KEY)):
             assert isinstance(path, UdpPath)
-            path.socket.close()
+            path.close_sockets()
 
 
 def test_both_sides_agree_and_packets_pass(connections: tuple[socket.socket, socket.socket]) -> None:
     one, other = agreed(connections, (KEY, KEY))
     assert isinstance(one, UdpPath)
     assert isinstance(other, UdpPath)
-    with one.socket, other.socket:
-        assert one.sends == other.receives != one.receives == other.sends
-        assert len(one.sends) == 16
+    [near], [far] = one.sockets, other.sockets
+    with near.socket, far.socket:
+        assert near.sends == far.receives != near.receives == far.sends
+        assert len(near.sends) == 16
         assert one.packet_bytes == other.packet_bytes == 9000 - 28  # of the loopback, whose MTU is more
         assert min(one.window, other.window) >= 50_000
-        one.socket.settimeout(60)
-        other.socket.send(b"x" * one.packet_bytes)
-        while (packet := one.socket.recv(1 << 16)) != b"x" * one.packet_bytes:
+        near.socket.settimeout(60)
+        far.socket.send(b"x" * one.packet_bytes)
+        while (packet := near.socket.recv(1 << 16)) != b"x" * one.packet_bytes:
             assert len(packet) == one.packet_bytes  # a trial that came late
         for connection in connections:
             with pytest.raises(BlockingIOError):
@@ -88,8 +89,8 @@ def test_each_path_has_keys_of_its_own(connections: tuple[socket.socket, socket.
     for _ in range(2):
         for path in agreed(connections, (KEY, KEY)):
             assert isinstance(path, UdpPath)
-            keys.add(path.sends)
-            path.socket.close()
+            keys.add(path.sockets[0].sends)
+            path.close_sockets()
     assert len(keys) == 4
 
 
@@ -101,7 +102,7 @@ def test_several_paths_have_ports_and_keys_of_their_own(
     one, other = agreed(connections, (KEY, KEY))
     assert isinstance(one, UdpPath)
     assert isinstance(other, UdpPath)
-    ends = [[UdpSocket(path.socket, path.sends, path.receives), *path.more] for path in (one, other)]
+    ends = [one.sockets, other.sockets]
     assert len(ends[0]) == len(ends[1]) == 3
     for near, far in zip(*ends, strict=True):
         assert near.socket.getpeername() == far.socket.getsockname()
@@ -129,7 +130,7 @@ def test_one_path_that_passes_packets_suffices(
     monkeypatch.setattr(udp_paths._Side, "read_packet", read)
     for path in agreed(connections, (KEY, KEY)):
         assert isinstance(path, UdpPath)
-        assert len(path.more) == 2
+        assert len(path.sockets) == 3
         path.close_sockets()
 
 

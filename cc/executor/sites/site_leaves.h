@@ -27,7 +27,7 @@ namespace jaxcomm {
 // The part of a sum that the network may lose.
 struct AllowedLoss {
   std::vector<double> shares;  // by leaf: the part of each message that may be lost
-  int64_t segment_bytes;       // the size of the segments of a leaf; each segment is important or not
+  int64_t segment_bytes = 0;   // the size of the segments of a leaf; each segment is important or not
   // Nothing may be lost within a time limit, which begins when the rank that adds arrives. 0: the time limit follows
   // the median of the earlier calls. nullopt: whatever the network loses may be lost.
   std::optional<double> time_limit_s = std::nullopt;

@@ -6,24 +6,21 @@
 
 namespace jaxcomm {
 
-// The keys with which a connection is encrypted or authenticated, 28 bytes each; null if it has none.
+// The keys with which a connection over TCP is encrypted, 28 bytes each; null if it is not encrypted.
 struct ConnectionKeys {
-  const uint8_t* sends;     // the key for what this process sends
-  const uint8_t* receives;  // the key for what this process receives
+  const uint8_t* sends;     // for outgoing bytes
+  const uint8_t* receives;  // for incoming bytes
 };
 
 // The sockets and keys of a connection over UDP.
 struct UdpConnection {
-  int32_t connection;  // a TCP socket
-  int32_t socket;      // a UDP socket
-  const char* seals;   // the kind of the packets' seals: "siphash", "gmac" or "gcm"
-  ConnectionKeys keys;
+  int32_t connection;      // a TCP socket
+  const int32_t* sockets;  // by path: a UDP socket
+  const uint8_t* keys;     // by path: the key for outgoing packets, then the key for incoming packets
+  int64_t num_paths;
+  const char* seals;  // "siphash", with keys of 16 bytes; "gmac" or "gcm", with keys of 28 bytes
   int64_t packet_bytes;
   int64_t window;
-  // Further paths: their UDP sockets and, for each socket, the two keys as above.
-  const int32_t* more_sockets;
-  const uint8_t* more_keys;
-  int64_t num_more;
 };
 
 // The socket, address and keys of a connection over libfabric.

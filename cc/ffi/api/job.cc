@@ -86,32 +86,24 @@ std::optional<CipherKeys> KeysOf(const ConnectionKeys& given) {
   return CipherKeys{KeyOf<CipherKey>(given.sends), KeyOf<CipherKey>(given.receives)};
 }
 
-PacketKeys PacketKeysOf(std::string_view seals, const ConnectionKeys& given) {
-  PacketKeys keys;
-  if (seals == "siphash") {
-    keys.sends = KeyOf<SipKey>(given.sends);
-    keys.receives = KeyOf<SipKey>(given.receives);
-  } else {
-    keys.kind = seals == "gcm" ? SealKind::kGcm : SealKind::kGmac;
-    keys.cipher = *KeysOf(given);
+// `keys`: the key for outgoing packets, then the key for incoming packets.
+PacketKeys PacketKeysOf(SealKind kind, const uint8_t* keys) {
+  if (kind == SealKind::kSipHash) {
+    return {kind, KeyOf<SipKey>(keys), KeyOf<SipKey>(keys + std::tuple_size_v<SipKey>), {}};
   }
-  return keys;
+  return {kind, {}, {}, {KeyOf<CipherKey>(keys), KeyOf<CipherKey>(keys + std::tuple_size_v<CipherKey>)}};
 }
 
 UdpPath PathOf(const UdpConnection& given) {
-  const PacketKeys keys = PacketKeysOf(given.seals, given.keys);
-  const size_t key_bytes = keys.kind == SealKind::kSipHash ? std::tuple_size_v<SipKey> : std::tuple_size_v<CipherKey>;
-  std::vector<UdpSocket> more;
-  for (int64_t i = 0; i < given.num_more; ++i) {
-    const uint8_t* const sends = given.more_keys + 2 * key_bytes * static_cast<size_t>(i);
-    more.push_back({given.more_sockets[i], PacketKeysOf(given.seals, {sends, sends + key_bytes})});
+  const std::string_view seals = given.seals;
+  const SealKind kind = seals == "siphash" ? SealKind::kSipHash : seals == "gmac" ? SealKind::kGmac : SealKind::kGcm;
+  const size_t key_bytes = kind == SealKind::kSipHash ? std::tuple_size_v<SipKey> : std::tuple_size_v<CipherKey>;
+  std::vector<UdpSocket> sockets;
+  for (int64_t i = 0; i < given.num_paths; ++i) {
+    sockets.push_back({given.sockets[i], PacketKeysOf(kind, given.keys + 2 * key_bytes * static_cast<size_t>(i))});
   }
-  return {given.connection,
-          given.socket,
-          keys,
-          static_cast<uint32_t>(given.packet_bytes),
-          static_cast<uint32_t>(given.window),
-          std::move(more)};
+  return {given.connection, std::move(sockets), static_cast<uint32_t>(given.packet_bytes),
+          static_cast<uint32_t>(given.window)};
 }
 
 FabricPath PathOf(const FabricConnection& given) {

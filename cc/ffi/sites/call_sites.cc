@@ -132,10 +132,7 @@ Result<std::shared_ptr<CallSite>> MakeMessageSite(const SiteRecord& record, Name
   std::shared_ptr<CallSite> made;
   const uint32_t process = TheJob().process();
   const auto make = [&](const std::vector<MessageGroup>& of) {
-    Collective collective{record.kind, record.reduction};
-    if (record.loss)
-      collective.loss = AllowedLoss{record.loss->shares, record.loss->segment_bytes, record.loss->time_limit_s,
-                                    record.loss->makes_up};
+    Collective collective{record.kind, record.reduction, record.loss};
     return MessageSite::Make(named.label, std::move(collective), named.communicator, named.site, of, process);
   };
   Result<std::shared_ptr<MessageSite>> found = make(groups);

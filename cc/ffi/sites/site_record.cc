@@ -154,7 +154,7 @@ Result<SiteRecord> SiteRecord::Decode(std::string_view bytes) {
     });
   }
   if (in.Flag()) {
-    record.loss.emplace();
+    record.loss = AllowedLoss();
     in.List([&] { record.loss->shares.push_back(in.Real()); });
     record.loss->segment_bytes = in.Number(1, kMostBytes);
     if (in.Flag()) record.loss->time_limit_s = in.Real();

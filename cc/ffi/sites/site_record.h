@@ -20,6 +20,7 @@
 #include "cc/base/status.h"
 #include "cc/executor/calls/kind.h"
 #include "cc/executor/decide/schedule_selector.h"
+#include "cc/executor/sites/site_leaves.h"
 #include "cc/kernels/types.h"
 
 namespace jaxcomm {
@@ -44,14 +45,6 @@ struct SiteRecord {
     uint32_t rank;
     std::string rail;
   };
-  // `shares` has for each leaf the share of the leaf's bytes that the network may lose. A segment of `segment_bytes`
-  // bytes is important or unimportant as a whole. AllowedLoss has the other fields, too.
-  struct Loss {
-    std::vector<double> shares;
-    int64_t segment_bytes;
-    std::optional<double> time_limit_s;
-    bool makes_up;
-  };
   // Identifies a call between processes. All processes of the call have equal fields; see Site in
   // jaxcomm/collectives/request.py.
   struct Between {
@@ -72,7 +65,7 @@ struct SiteRecord {
   std::vector<Group> groups;
   std::optional<ScheduleSelector::Rule> rule;  // selects each call's schedule; nullopt if there is only one schedule
   std::vector<LostRail> lost_rails;            // each lost rail has a separate schedule
-  std::optional<Loss> loss;
+  std::optional<AllowedLoss> loss;
   std::optional<Between> between;  // nullopt if all ranks are in one process
 };
 

@@ -225,19 +225,19 @@ Status Assembler::BeginLossy(const Header& frame, const std::byte* bytes, size_t
 void Assembler::Lose(Arrival& arrival) {
   if (!arrival.message->posted) return;
   std::vector<ByteRange>& lost = arrival.message->posted->loss->lost;
-  for (const Span& span : arrival.until ? BrokenSpans(arrival) : std::vector<Span>()) {
-    std::memset(span.data, 0, static_cast<size_t>(span.bytes));
-    lost.push_back({span.at, span.at + span.bytes});
-  }
-  for (size_t fragment = 0; fragment < arrival.has.size() && !arrival.until; ++fragment) {
-    if (arrival.has[fragment]) continue;
-    const size_t offset = fragment * fragment_;
-    VisitPacked(arrival.message->spans, static_cast<int64_t>(offset - arrival.front),
-                static_cast<int64_t>(std::min<size_t>(fragment_, arrival.bytes - offset)), &arrival.cursor,
-                [&lost](std::byte* data, int64_t bytes, int64_t at) {
-                  std::memset(data, 0, static_cast<size_t>(bytes));
-                  lost.push_back({at, at + bytes});
-                });
+  const auto lose = [&lost](std::byte* data, int64_t bytes, int64_t at) {
+    std::memset(data, 0, static_cast<size_t>(bytes));
+    lost.push_back({at, at + bytes});
+  };
+  if (arrival.until) {
+    for (const Span& span : BrokenSpans(arrival)) lose(span.data, span.bytes, span.at);
+  } else {
+    for (size_t fragment = 0; fragment < arrival.has.size(); ++fragment) {
+      if (arrival.has[fragment]) continue;
+      const size_t offset = fragment * fragment_;
+      VisitPacked(arrival.message->spans, static_cast<int64_t>(offset - arrival.front),
+                  static_cast<int64_t>(std::min<size_t>(fragment_, arrival.bytes - offset)), &arrival.cursor, lose);
+    }
   }
   std::sort(lost.begin(), lost.end(), [](const ByteRange& a, const ByteRange& b) { return a.begin < b.begin; });
 }

@@ -163,7 +163,7 @@ class PacketOpener {
   std::optional<KeyPeriods<Opener>> packets_, answers_;
 };
 
-// What one process needs for a path.
+// The seals of one process for a path.
 struct PacketSeals {
   // Fails if the kind needs libcrypto, and this machine has none.
   static Result<PacketSeals> Make(const PacketKeys& keys, uint64_t packets_of_a_key = kPacketsOfAKey);

@@ -151,10 +151,9 @@ void UdpTransport::Answer(Peer& peer, size_t number) {
     } while (peer.paths[peer.answers_over].is_silent);
     over = peer.answers_over;
   }
-  Path& carrier = peer.paths[over];
+  Path& path = peer.paths[over];
   sealer.Seal(header, packet, size);
-  const bool is_sent =
-      SendDatagrams(carrier.ends.socket, packet, {size}, TrafficClass::kUrgent, &carrier.datagrams) > 0;
+  const bool is_sent = SendDatagrams(path.ends.socket, packet, {size}, TrafficClass::kUrgent, &path.datagrams) > 0;
   peer.paths[number].answer_at = is_repeated || !is_sent ? NowNanoseconds() + kAnswerDelay : 0;
 }
 

@@ -82,20 +82,20 @@ struct UdpTransport::Peer : SocketPeer {
     gone = Status();
   }
 
-  size_t num_paths() const { return 1 + path.more.size(); }
+  size_t num_paths() const { return path.sockets.size(); }
   Assembler MakeAssembler(Inbox* inbox) const { return Assembler(process, FragmentBytes(path), inbox, num_paths()); }
   SendQueue MakeQueue() const { return SendQueue(FragmentBytes(path), path.window, num_paths()); }
   void AddPaths(const std::vector<DatagramOptions>& datagrams, std::vector<PacketSeals> seals) {
     for (size_t i = 0; i < num_paths(); ++i) {
-      const UdpSocket ends = i == 0 ? UdpSocket{path.socket, path.keys} : path.more[i - 1];
-      paths.push_back({ends, std::move(seals[i]), RateControl(path.packet_bytes, num_paths()), datagrams[i]});
+      paths.push_back(
+          {path.sockets[i], std::move(seals[i]), RateControl(path.packet_bytes, num_paths()), datagrams[i]});
     }
   }
 
   // Returns the number of frame bytes in each packet. It is a multiple of 8, so that no element is split between
   // packets.
   static size_t FragmentBytes(const UdpPath& path) {
-    return (path.packet_bytes - kPacketHeaderBytes - PacketTrailerBytes(path.keys.kind)) / 8 * 8;
+    return (path.packet_bytes - kPacketHeaderBytes - PacketTrailerBytes(path.sockets[0].keys.kind)) / 8 * 8;
   }
 
   // Returns the longest RTT with which a path speeds up the delivery of the packets that wait. Over a path with a

@@ -32,8 +32,8 @@ UdpTransport::~UdpTransport() {
 }
 
 std::vector<int> SocketsOf(const UdpPath& path) {
-  std::vector<int> sockets = {path.connection, path.socket};
-  for (const UdpSocket& each : path.more) sockets.push_back(each.socket);
+  std::vector<int> sockets = {path.connection};
+  for (const UdpSocket& each : path.sockets) sockets.push_back(each.socket);
   return sockets;
 }
 
@@ -48,13 +48,8 @@ void UdpTransport::Leave() {
 Status UdpTransport::AddPeer(uint32_t process, const UdpPath& path) {
   for (const int socket : SocketsOf(path)) CloseInChildren(socket);
   Status status = PrepareSocket(path.connection);
-  std::vector<DatagramOptions> datagrams(1 + path.more.size());
-  if (status.ok()) status = PrepareDatagrams(path.socket, &datagrams[0]);
-  for (size_t i = 0; i < path.more.size() && status.ok(); ++i) {
-    status = PrepareDatagrams(path.more[i].socket, &datagrams[i + 1]);
-  }
-  if (status.ok() && datagrams.size() > kMaxPaths) {
-    status = InvalidArgument(std::to_string(datagrams.size()) + " paths; at most " + std::to_string(kMaxPaths) +
+  if (status.ok() && (path.sockets.empty() || path.sockets.size() > kMaxPaths)) {
+    status = InvalidArgument(std::to_string(path.sockets.size()) + " paths; 1 to " + std::to_string(kMaxPaths) +
                              " are allowed");
   }
   if (status.ok() && (path.packet_bytes < kMinPacketBytes || path.packet_bytes > kMaxPacketBytes)) {
@@ -62,10 +57,12 @@ Status UdpTransport::AddPeer(uint32_t process, const UdpPath& path) {
         InvalidArgument("packets of " + std::to_string(path.packet_bytes) + " bytes; " +
                         std::to_string(kMinPacketBytes) + " to " + std::to_string(kMaxPacketBytes) + " are allowed");
   }
+  std::vector<DatagramOptions> datagrams(path.sockets.size());
   std::vector<PacketSeals> seals;
-  for (size_t i = 0; i <= path.more.size() && status.ok(); ++i) {
-    Result<PacketSeals> made = PacketSeals::Make(i == 0 ? path.keys : path.more[i - 1].keys);
-    status = made.status();
+  for (size_t i = 0; i < path.sockets.size() && status.ok(); ++i) {
+    status = PrepareDatagrams(path.sockets[i].socket, &datagrams[i]);
+    Result<PacketSeals> made = PacketSeals::Make(path.sockets[i].keys);
+    if (status.ok()) status = made.status();
     if (status.ok()) seals.push_back(std::move(made.value()));
   }
   if (status.ok()) {
@@ -194,7 +191,7 @@ std::optional<std::string> UdpTransport::WhySilent(SocketPeer& its, std::chrono:
   if (why) return why;
   if (!peer.loses_long()) return std::nullopt;
   const auto bytes =
-      static_cast<uint32_t>(kPacketHeaderBytes + peer.lost_bytes + PacketTrailerBytes(peer.path.keys.kind));
+      static_cast<uint32_t>(kPacketHeaderBytes + peer.lost_bytes + peer.paths[0].seals.packets.trailer_bytes());
   return DescribeLongLost(bytes, PeerAddress(peer.path.connection), silence_);
 }
 

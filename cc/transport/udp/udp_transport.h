@@ -47,19 +47,18 @@
 
 namespace jaxcomm {
 
+// One path to a process.
 struct UdpSocket {
   int socket;  // a UDP socket, connected
   PacketKeys keys;
 };
 
-// The path to a process. Both processes have agreed on the values.
+// The paths to a process, of which there is at least one. Both processes have agreed on the values.
 struct UdpPath {
-  int connection;  // a TCP socket, connected and authenticated, which carries only kAsk and kHere
-  int socket;      // a UDP socket, connected
-  PacketKeys keys;
-  uint32_t packet_bytes;             // size of each packet, except that a frame's last packet may be smaller
-  uint32_t window;                   // bytes that may be in flight to the process on each path
-  std::vector<UdpSocket> more = {};  // the sockets of further paths, in the order of the other process's sockets
+  int connection;                  // a TCP socket, connected and authenticated, which carries only kAsk and kHere
+  std::vector<UdpSocket> sockets;  // one for each path, in the order of the other process's sockets; one kind of keys
+  uint32_t packet_bytes;           // size of each packet, except that a frame's last packet may be smaller
+  uint32_t window;                 // bytes that may be in flight to the process on each path
 };
 
 // Returns all sockets of a path, which AddPeer closes after an error.

@@ -161,10 +161,10 @@ def _table(shares: list[tuple[int, list[int]]]) -> RailShares:
 
 def _taken(path: UdpPath) -> UdpConnection:
     """Converts a path to the core's type. The core owns the path's sockets from now on."""
-    sockets = np.array([each.socket.detach() for each in path.more], np.int32)
-    more = b"".join(each.sends + each.receives for each in path.more)
-    first = path.connection.detach(), path.socket.detach(), path.seals, ConnectionKeys(path.sends, path.receives)
-    return UdpConnection(*first, path.packet_bytes, path.window, sockets, more, len(path.more))
+    sockets = np.array([each.socket.detach() for each in path.sockets], np.int32)
+    keys = b"".join(each.sends + each.receives for each in path.sockets)
+    its = sockets, keys, len(sockets), path.seals, path.packet_bytes, path.window
+    return UdpConnection(path.connection.detach(), *its)
 
 
 def _keys(keys: CipherKeys | None) -> ConnectionKeys:

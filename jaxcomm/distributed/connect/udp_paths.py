@@ -47,7 +47,13 @@ _ALL_S: Final = 20.0  # seconds in which a path of a named rail must work
 
 
 class UdpSocket(NamedTuple):
-    """A connected UDP socket, the key of packets that it sends, and the key of packets that it receives."""
+    """One path to another process.
+
+    Attributes:
+      socket: a connected UDP socket.
+      sends: the key for outgoing packets: 16 bytes for "siphash", otherwise 28.
+      receives: the key for incoming packets.
+    """
 
     socket: socket.socket
     sends: bytes
@@ -55,32 +61,26 @@ class UdpSocket(NamedTuple):
 
 
 class UdpPath(NamedTuple):
-    """A UDP path to another process, on which both processes have agreed.
+    """The UDP paths to another process over one rail, on which both processes have agreed.
 
     Attributes:
       connection: a TCP connection, which carries no messages.
-      socket: a connected UDP socket.
-      sends: the key of packets to the other process: 16 bytes for "siphash", otherwise 28.
-      receives: the key of packets from the other process.
+      sockets: one for each path.
       packet_bytes: the bytes of a full packet, without the headers of UDP and IP.
       window: the number of bytes that may be in flight to the other process on each path.
       seals: how packets are sealed: tags by "siphash" or "gmac", or encryption by "gcm".
-      more: the sockets of further paths.
     """
 
     connection: socket.socket
-    socket: socket.socket
-    sends: bytes
-    receives: bytes
+    sockets: tuple[UdpSocket, ...]
     packet_bytes: int
     window: int
     seals: str
-    more: tuple[UdpSocket, ...] = ()
 
     def close_sockets(self) -> None:
         """Closes all UDP sockets, but not the connection."""
-        for each in (self.socket, *(more.socket for more in self.more)):
-            each.close()
+        for each in self.sockets:
+            each.socket.close()
 
 
 class Agreed(NamedTuple):
@@ -266,11 +266,11 @@ class _Side:
     def path(self, seals: str) -> UdpPath:
         for unused in self.sockets[len(self._keys) :]:
             unused.close()
-        ends = [
+        sockets = tuple(
             UdpSocket(each, *((keys.sends, keys.receives) if seals == "siphash" else keys.cipher))
             for each, keys in zip(self.sockets, self._keys, strict=False)
-        ]
-        return UdpPath(self.connection, *ends[0], self._packet_bytes, self._window, seals, (*ends[1:],))
+        )
+        return UdpPath(self.connection, sockets, self._packet_bytes, self._window, seals)
 
     def _trial(self, number: int, sender: int) -> bytes:
         return self._keys[number].trial(sender).ljust(self._packet_bytes, b"\0")

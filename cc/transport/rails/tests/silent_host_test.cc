@@ -48,7 +48,7 @@ class Process : public RecordedEvents {
       EXPECT_TRUE(udp[rail]->AddPeer(1 - process, path).ok());
       return;
     }
-    close(path.socket);
+    close(path.sockets[0].socket);
     EXPECT_TRUE(tcp[rail]->AddPeer(1 - process, {path.connection}).ok());
   }
 
@@ -70,7 +70,7 @@ TEST_P(SilentHostTest, AHostThatFallsSilentOnAllRailsIsGone) {
     its[rail] = other;
     a.Connect(rail, own);
     DropPackets(other.connection);
-    DropPackets(other.socket);
+    DropPackets(other.sockets[0].socket);
   }
   ASSERT_TRUE(a.rails.Start().ok());
   a.rails.Notify(1, "is anybody there");
@@ -82,7 +82,7 @@ TEST_P(SilentHostTest, AHostThatFallsSilentOnAllRailsIsGone) {
   a.Await([&] { return a.failed == 4; });
   for (const UdpPath& path : its) {
     close(path.connection);
-    close(path.socket);
+    close(path.sockets[0].socket);
   }
 }
 
@@ -92,7 +92,7 @@ TEST_P(SilentHostTest, ARailThatLosesLongPacketsIsFenced) {
     const auto [own, other] = Paths();
     if (rail == 1) {
       DropPackets(other.connection, /*longer_than=*/1000);
-      DropPackets(other.socket, /*longer_than=*/1000);
+      DropPackets(other.sockets[0].socket, /*longer_than=*/1000);
     }
     a.Connect(rail, own);
     b.Connect(rail, other);

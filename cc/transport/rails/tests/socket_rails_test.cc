@@ -53,9 +53,9 @@ struct OwnRail {
   Status Connect(uint32_t process, const UdpPath& path, const OwnRail& there, uint8_t number) {
     connection = dup(path.connection);
     if (udp) return udp->AddPeer(process, path);
-    close(path.socket);
+    close(path.sockets[0].socket);
     if (fabric) {
-      SipKey sends = path.keys.sends, receives = path.keys.receives;
+      SipKey sends = path.sockets[0].keys.sends, receives = path.sockets[0].keys.receives;
       sends[15] = receives[15] = number;
       return fabric->AddPeer(process, {path.connection, there.fabric->domain().address, sends, receives});
     }
@@ -252,7 +252,7 @@ TEST_P(SocketRailsTest, EveryMessageComesOnceWhileRailsAreResetAndRestored) {
           });
           if (is_given) continue;
           close(path.connection);
-          close(path.socket);
+          close(path.sockets[0].socket);
         }
       }
     }

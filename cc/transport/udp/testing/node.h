@@ -51,14 +51,14 @@ inline std::pair<UdpPath, UdpPath> Paths(BadLine* line = nullptr, uint32_t packe
     ConnectUdp(a, b);
     ConnectUdp(b, a);
   }
-  return {{one, a, {SealKind::kSipHash, up, kDownKey, {}}, packet_bytes, kWindow},
-          {other, b, {SealKind::kSipHash, kDownKey, up, {}}, packet_bytes, kWindow}};
+  return {{one, {{a, {SealKind::kSipHash, up, kDownKey, {}}}}, packet_bytes, kWindow},
+          {other, {{b, {SealKind::kSipHash, kDownKey, up, {}}}}, packet_bytes, kWindow}};
 }
 
 // Returns the paths with another kind of seal.
 inline std::pair<UdpPath, UdpPath> Sealed(SealKind kind, std::pair<UdpPath, UdpPath> paths) {
-  paths.first.keys = {kind, {}, {}, {kUpCipherKey, kDownCipherKey}};
-  paths.second.keys = {kind, {}, {}, {kDownCipherKey, kUpCipherKey}};
+  paths.first.sockets[0].keys = {kind, {}, {}, {kUpCipherKey, kDownCipherKey}};
+  paths.second.sockets[0].keys = {kind, {}, {}, {kDownCipherKey, kUpCipherKey}};
   return paths;
 }
 
@@ -81,7 +81,7 @@ inline void Connect(UdpNode& a, UdpNode& b, BadLine* line = nullptr, uint32_t pa
   EXPECT_TRUE(b.transport->AddPeer(a.process, to_a).ok());
 }
 
-// Returns both ends of a path that consists of one path for each line.
+// Returns both ends of several paths, one for each line.
 inline std::pair<UdpPath, UdpPath> PathsOver(std::deque<BadLine>& lines) {
   auto [one, other] = Paths(&lines.front());
   for (size_t i = 1; i < lines.size(); ++i) {
@@ -89,8 +89,8 @@ inline std::pair<UdpPath, UdpPath> PathsOver(std::deque<BadLine>& lines) {
     const SipKey up = {1, 2, 3, number}, down = {4, 5, 6, number};
     const int a = LoopbackUdp(), b = LoopbackUdp();
     lines[i].Between(a, b);
-    one.more.push_back({a, {SealKind::kSipHash, up, down, {}}});
-    other.more.push_back({b, {SealKind::kSipHash, down, up, {}}});
+    one.sockets.push_back({a, {SealKind::kSipHash, up, down, {}}});
+    other.sockets.push_back({b, {SealKind::kSipHash, down, up, {}}});
   }
   return {one, other};
 }
@@ -115,13 +115,15 @@ class RawUdp {
   ~RawUdp() { Close(); }
 
   void SendBytes(const Bytes& packet) {
-    ASSERT_EQ(send(path_.socket, packet.data(), packet.size(), MSG_NOSIGNAL), static_cast<ssize_t>(packet.size()));
+    ASSERT_EQ(send(path_.sockets[0].socket, packet.data(), packet.size(), MSG_NOSIGNAL),
+              static_cast<ssize_t>(packet.size()));
   }
   // Returns a sealed packet. Its number follows the number of the previous packet.
   Bytes Seal(PacketKind kind, uint64_t frame, uint32_t offset, uint32_t bytes, const Bytes& payload) {
     Bytes packet(kPacketHeaderBytes);
     packet.insert(packet.end(), payload.begin(), payload.end());
-    SealPacket({kind, /*asks=*/true, number_++, frame, offset, bytes}, path_.keys.sends, packet.data(), packet.size());
+    SealPacket({kind, /*asks=*/true, number_++, frame, offset, bytes}, path_.sockets[0].keys.sends, packet.data(),
+               packet.size());
     return packet;
   }
   // Sends the first of the three packets of a message. The packet is filled with ones.
@@ -148,10 +150,11 @@ class RawUdp {
   std::pair<PacketHeader, Bytes> Read() {
     for (;;) {
       Bytes packet(65536);
-      const ssize_t size = recv(path_.socket, packet.data(), packet.size(), 0);
+      const ssize_t size = recv(path_.sockets[0].socket, packet.data(), packet.size(), 0);
       EXPECT_GT(size, 0);
       packet.resize(static_cast<size_t>(size));
-      const std::optional<PacketHeader> header = OpenPacket(packet.data(), packet.size(), path_.keys.receives);
+      const std::optional<PacketHeader> header =
+          OpenPacket(packet.data(), packet.size(), path_.sockets[0].keys.receives);
       EXPECT_TRUE(header.has_value());
       if (header->kind != PacketKind::kAnswer) return {*header, packet};
     }
@@ -159,7 +162,7 @@ class RawUdp {
   void SendNotice(uint64_t frame) { SendBytes(Seal(PacketKind::kOrdered, frame, {FrameType::kNotice, 0, {}})); }
   void ReceiveMarks() {
     const int on = 1;
-    ASSERT_EQ(setsockopt(path_.socket, IPPROTO_IP, IP_RECVTOS, &on, sizeof(on)), 0);
+    ASSERT_EQ(setsockopt(path_.sockets[0].socket, IPPROTO_IP, IP_RECVTOS, &on, sizeof(on)), 0);
   }
   // Returns the next packet and its TrafficClass byte. Call ReceiveMarks first.
   std::pair<PacketHeader, int> ReadMarked() {
@@ -171,9 +174,9 @@ class RawUdp {
     message.msg_iovlen = 1;
     message.msg_control = control;
     message.msg_controllen = sizeof(control);
-    const ssize_t size = recvmsg(path_.socket, &message, 0);
+    const ssize_t size = recvmsg(path_.sockets[0].socket, &message, 0);
     EXPECT_GT(size, 0);
-    const auto header = OpenPacket(packet.data(), static_cast<size_t>(size), path_.keys.receives);
+    const auto header = OpenPacket(packet.data(), static_cast<size_t>(size), path_.sockets[0].keys.receives);
     EXPECT_TRUE(header.has_value());
     const cmsghdr* const marks = CMSG_FIRSTHDR(&message);
     EXPECT_TRUE(marks != nullptr && marks->cmsg_type == IP_TOS);
@@ -181,18 +184,18 @@ class RawUdp {
   }
   void ReadAnswer() {
     std::array<std::byte, 512> packet;
-    const ssize_t size = recv(path_.socket, packet.data(), packet.size(), 0);
+    const ssize_t size = recv(path_.sockets[0].socket, packet.data(), packet.size(), 0);
     ASSERT_GT(size, 0);
-    const auto header = OpenPacket(packet.data(), static_cast<size_t>(size), path_.keys.receives);
+    const auto header = OpenPacket(packet.data(), static_cast<size_t>(size), path_.sockets[0].keys.receives);
     ASSERT_TRUE(header.has_value());
     EXPECT_EQ(header->kind, PacketKind::kAnswer);
   }
   bool ComesWithin(std::chrono::milliseconds time) {
-    pollfd ready{path_.socket, POLLIN, 0};
+    pollfd ready{path_.sockets[0].socket, POLLIN, 0};
     return poll(&ready, 1, static_cast<int>(time.count())) > 0;
   }
   void Close() {
-    for (int* const socket : {&path_.connection, &path_.socket}) {
+    for (int* const socket : {&path_.connection, &path_.sockets[0].socket}) {
       if (*socket >= 0) close(std::exchange(*socket, -1));
     }
   }

@@ -149,7 +149,7 @@ TEST(PathsErrorsTest, TooManyPathsAreRefused) {
   std::deque<BadLine> lines;
   for (unsigned i = 0; i < UdpTransport::kMaxPaths + 1; ++i) lines.emplace_back(BadLine::Faults{i, 0, 0, 0});
   const auto [to_b, to_a] = PathsOver(lines);
-  EXPECT_EQ(a.transport->AddPeer(1, to_b).message(), "process 1 cannot be connected: 65 paths; at most 64 are allowed");
+  EXPECT_EQ(a.transport->AddPeer(1, to_b).message(), "process 1 cannot be connected: 65 paths; 1 to 64 are allowed");
   for (const int socket : SocketsOf(to_a)) close(socket);
 }
 

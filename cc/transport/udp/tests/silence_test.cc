@@ -62,7 +62,7 @@ class LongPacketsTest : public testing::Test {
  protected:
   void Connect() {
     const auto [to_b, to_a] = Paths();
-    DropPackets(to_a.socket, /*longer_than=*/1000);
+    DropPackets(to_a.sockets[0].socket, /*longer_than=*/1000);
     EXPECT_TRUE(a_.transport->AddPeer(1, to_b).ok());
     EXPECT_TRUE(b_.transport->AddPeer(0, to_a).ok());
   }

@@ -36,11 +36,11 @@ TEST(UdpTransportTest, OnlyValidPathsAreTaken) {
   EXPECT_EQ(a.transport->AddPeer(2, path).message(),
             "process 2 cannot be connected: packets of 65001 bytes; 512 to 65000 are allowed");
   path = Paths().first;
-  std::swap(path.connection, path.socket);
+  std::swap(path.connection, path.sockets[0].socket);
   EXPECT_NE(a.transport->AddPeer(2, path).message().find("process 2 cannot be connected: no"), std::string::npos);
   path = Paths().first;
-  close(path.socket);
-  path.socket = LoopbackUdp();
+  close(path.sockets[0].socket);
+  path.sockets[0].socket = LoopbackUdp();
   EXPECT_EQ(a.transport->AddPeer(2, path).message(),
             "process 2 cannot be connected: not a connected UDP socket: Transport endpoint is not connected");
 }
