@@ -32,6 +32,7 @@ import turns
 from time_to_loss import Reached
 
 from jaxcomm import testbed
+from jaxcomm.environment import TRANSPORT
 from jaxcomm.testbed import Layout
 
 PROGRAM: Final = Path(__file__).with_name("drop_training_job.py")
@@ -98,7 +99,7 @@ def trained(layout: Layout, transport: str, seeds: Sequence[int], args: argparse
         [str(PROGRAM), "--ways", *own, "--seeds", *map(str, seeds), *same],
         lambda process: subprocess.DEVNULL if process else subprocess.PIPE,
         errors=None,
-        transport=transport,
+        further={TRANSPORT: transport},
     )
     timer = threading.Timer(args.job_s, lambda: [process.kill() for process in processes])
     timer.start()

@@ -23,6 +23,7 @@ import numpy as np
 import testbed_job
 
 from jaxcomm import testbed
+from jaxcomm.environment import TRANSPORT
 from jaxcomm.report.tables import table
 from jaxcomm.testbed import Testbed
 
@@ -102,7 +103,7 @@ def launched(
             [str(PROGRAM), ",".join(map(str, sizes)), str(rounds)],
             lambda process: subprocess.DEVNULL if process else subprocess.PIPE,
             errors=None,
-            transport=kind.transport,
+            further={TRANSPORT: kind.transport},
         )
         try:
             lines = processes[0].communicate(timeout=JOB_S)[0].splitlines()

@@ -5,7 +5,8 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from types import MappingProxyType
 from typing import IO
 
 from jaxcomm import testbed
@@ -19,13 +20,15 @@ def start(
     output: Callable[[int], IO[str] | int],
     *,
     errors: int | None = subprocess.STDOUT,
-    transport: str | None = None,
+    further: Mapping[str, str] = MappingProxyType({}),
 ) -> list[subprocess.Popen[str]]:
-    """Starts a Python process on each host, with these arguments. The output of process i goes to `output(i)`."""
+    """Starts a Python process on each host, with these arguments. The output of process i goes to `output(i)`.
+
+    All processes get the environment variables of `further`.
+    """
     own = testbed.environments(layout)
     command = testbed.on_its_host([sys.executable, *words])
     job = {"devices": 1, "coordinator": testbed.coordinator(layout)}
-    further = {} if transport is None else {"JAXCOMM_TRANSPORT": transport}
     started = []
     for process, environment in enumerate(own):
         variables = launch.variables(process, len(own), **job, environment={"XLA_FLAGS": ""}, further=further)

@@ -12,7 +12,6 @@ the spines that work carry together without headers. A transport whose connectio
 from __future__ import annotations
 
 import argparse
-import os
 import queue
 import subprocess
 import threading
@@ -24,7 +23,7 @@ import numpy as np
 import testbed_job
 
 from jaxcomm import testbed
-from jaxcomm.environment import UDP_PATHS
+from jaxcomm.environment import TRANSPORT, UDP_PATHS
 from jaxcomm.report.tables import table
 from jaxcomm.testbed import SpineCounters, SpineState, Testbed
 
@@ -95,7 +94,6 @@ def sums_of(kind: Kind, mbit: float, mib: int, sums: int) -> Found:
             "hosts": [{"name": f"{rack}1", "rack": rack} for rack in racks],
         }
     )
-    os.environ[UDP_PATHS] = str(kind.paths)
     warm = WARM if kind.paths > 1 else FLOW_WARM
     with testbed.up(wanted) as layout:
         processes = testbed_job.start(
@@ -103,7 +101,7 @@ def sums_of(kind: Kind, mbit: float, mib: int, sums: int) -> Found:
             [str(PROGRAM), kind.psum, str(mib), str(warm + 2 * sums)],
             lambda process: subprocess.DEVNULL if process else subprocess.PIPE,
             errors=None,
-            transport=kind.transport,
+            further={TRANSPORT: kind.transport, UDP_PATHS: str(kind.paths)},
         )
         lines: queue.Queue[str] = queue.Queue()
         threading.Thread(target=_read, args=(processes[0], lines), daemon=True).start()

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import contextlib
+import ctypes
 import socket
+import struct
 import threading
 from collections.abc import Iterator
 
@@ -13,7 +15,9 @@ from tests.processes import jobs
 from tests.processes.encryption import ELEMENTS, PATTERN
 
 _ALL_PROTOCOLS = 3  # ETH_P_ALL in linux/if_ether.h
-_RECEIVE_BUFFER = 33  # SO_RCVBUFFORCE in asm-generic/socket.h
+_FILTER = 26  # SO_ATTACH_FILTER in asm-generic/socket.h
+_RECEIVE_BUFFER = 33  # SO_RCVBUFFORCE
+_ADDRESS = "127.0.0.77"  # other tests use the loopback device at the same time
 
 
 def run(*words: str, **variables: str) -> list[jobs.Process]:
@@ -27,7 +31,7 @@ def assert_right(found: list[jobs.Process], kinds: list[str]) -> None:
 
 
 class Packets:
-    """The packets that the loopback device carried: their bytes, and how many contain PATTERN."""
+    """The packets to _ADDRESS that the loopback device carried: their bytes, and how many contain PATTERN."""
 
     def __init__(self) -> None:
         self.bytes = self.readable = 0
@@ -35,20 +39,26 @@ class Packets:
 
 @contextlib.contextmanager
 def sniffed() -> Iterator[Packets]:
-    """Reads all packets of the loopback device meanwhile. Skips the test if this user may not read packets."""
+    """Reads all packets to _ADDRESS meanwhile. Skips the test if this user may not read packets."""
+    program = ctypes.create_string_buffer(_filter_of(_ADDRESS))
     try:
         reader = socket.socket(socket.AF_PACKET, socket.SOCK_RAW, socket.htons(_ALL_PROTOCOLS))
         reader.setsockopt(socket.SOL_SOCKET, _RECEIVE_BUFFER, 64 << 20)
+        reader.setsockopt(socket.SOL_SOCKET, _FILTER, struct.pack("HP", len(program) // 8, ctypes.addressof(program)))
     except PermissionError:
         pytest.skip("this user may not read the network's packets")
     packets, end = Packets(), threading.Event()
 
     def read() -> None:
-        while not end.is_set():
-            with contextlib.suppress(TimeoutError):
+        while True:
+            try:
                 packet = reader.recv(1 << 17)
-                packets.bytes += len(packet)
-                packets.readable += PATTERN in packet
+            except TimeoutError:
+                if end.is_set():
+                    return
+                continue
+            packets.bytes += len(packet)
+            packets.readable += PATTERN in packet
 
     with reader:
         reader.bind(("lo", 0))
@@ -62,11 +72,19 @@ def sniffed() -> Iterator[Packets]:
             thread.join()
 
 
+def _filter_of(address: str) -> bytes:
+    """A classic BPF program that keeps Ethernet frames with IPv4 packets to this address."""
+    load, equal, end = 0x20, 0x15, 0x06  # BPF_LD | BPF_W | BPF_ABS, BPF_JMP | BPF_JEQ, BPF_RET in linux/filter.h
+    [number] = struct.unpack("!I", socket.inet_aton(address))
+    lines = [(load, 0, 0, 14 + 16), (equal, 0, 1, number), (end, 0, 0, 1 << 17), (end, 0, 0, 0)]
+    return b"".join(struct.pack("HBBI", *line) for line in lines)
+
+
 @pytest.mark.parametrize("kind", ["tcp", "udp"])
 @pytest.mark.parametrize("encrypts", [False, True], ids=["readable", "encrypted"])
 def test_only_encrypted_packets_hide_what_is_summed(kind: str, encrypts: bool) -> None:
     with sniffed() as packets:
-        assert_right(run(JAXCOMM_RAILS=f"{kind}:127.0.0.1", JAXCOMM_ENCRYPT=str(int(encrypts))), [kind])
+        assert_right(run(JAXCOMM_RAILS=f"{kind}:{_ADDRESS}", JAXCOMM_ENCRYPT=str(int(encrypts))), [kind])
     assert packets.bytes > 4 * ELEMENTS
     assert (packets.readable > 0) == (not encrypts)
 
