@@ -26,6 +26,7 @@ EXAMPLE = """
     jaxcomm launch -n 2 -m mine.text
     jaxcomm launch -n 4 --keep-going train.py
     jaxcomm launch -n 4 --restart 10 train.py
+    jaxcomm launch -n 6 --join 10.0.0.1:1234 --numbers 4..5 train.py
     jaxcomm launch -n 4 --every-collective train.py
     jaxcomm launch -n 4 --every-collective --plan auto train.py
     jaxcomm launch -n 4 --dry-run train.py
@@ -64,6 +65,17 @@ def add_arguments(parser: ArgumentParser) -> None:
         "must use live_devices",
     )
     parser.add_argument(
+        "--join",
+        metavar="HOST:PORT",
+        help="join the job whose coordination service runs there; see the guide to processes that are replaced",
+    )
+    parser.add_argument(
+        "--numbers",
+        type=arguments.numbers,
+        metavar="A..B",
+        help="with --join: the numbers of the processes to start here, of all that the job may have (all)",
+    )
+    parser.add_argument(
         "--every-collective",
         action="store_true",
         help="jaxcomm carries all collectives between the processes; the program stays unchanged",
@@ -93,30 +105,37 @@ def run(args: Namespace) -> int:
             "--plan goes with --every-collective; a program selects its own plan by jaxcomm.use_plan.\n"
             "  Cure: add --every-collective, or leave out --plan."
         )
+    if args.numbers and not args.join:
+        raise JaxcommError("--numbers goes with --join only.\n  Cure: leave out --numbers.")
+    numbers = sorted({*(args.numbers or range(args.processes))})
+    if numbers[-1] >= args.processes:
+        raise JaxcommError(f"--numbers has {numbers[-1]}, but -n is {args.processes}.\n  Cure: make -n larger.")
     if args.json and not args.dry_run:
         raise JaxcommError("--json goes with --dry-run only.\n  Cure: leave out --json.")
     command = launch.command(words, is_module=args.is_module)
-    coordinator = launch.local_coordinator()
+    coordinator = args.join or launch.local_coordinator()
+    is_elastic = bool(args.restart or args.join)
     further = _every_collective(args.plan) if args.every_collective else {}
     if args.devices_per_process > 1 and (further or jaxlib_variables.is_on(os.environ)):
         further["PJRT_NPROC"] = _threads(args.devices_per_process)
     if args.transport is not None:
         further[environment.TRANSPORT] = args.transport
-    own = [
-        launch.variables(
+    own = {
+        process: launch.variables(
             process,
             args.processes,
             devices=args.devices_per_process,
             coordinator=coordinator,
             environment=os.environ,
-            keeps_going=args.keep_going or args.restart > 0,
-            own_service=launch.local_coordinator() if args.restart and process == 0 else None,
+            keeps_going=args.keep_going or is_elastic,
+            own_service=launch.local_coordinator() if is_elastic and process == 0 else None,
             further=further,
         )
-        for process in range(args.processes)
-    ]
+        for process in numbers
+    }
     if args.dry_run:
-        _print(command, own, coordinator if args.restart else None, as_json=args.json)
+        own_service = coordinator_command(coordinator, args.processes) if is_elastic and not args.join else []
+        _print(command, [*own.values()], own_service, as_json=args.json)
         return 0
     width = len(str(args.processes - 1))
 
@@ -132,9 +151,9 @@ def run(args: Namespace) -> int:
         return Reaction.GO_ON
 
     kept = launch.inherited(os.environ)
-    environments = [kept | each for each in own]
-    if args.restart:
-        with Coordinator(coordinator, args.processes) as service:
+    environments = {process: kept | each for process, each in own.items()}
+    if is_elastic:
+        with Coordinator(coordinator, args.processes, serves=not args.join) as service:
             restarts = _Restarts(service, args.processes, args.restart, keeps_going=args.keep_going)
             failure = supervise.supervise(command, environments, show, restarts.after_end, kills_stopped=True)
             if failure is None and not restarts.has_ended_well and restarts.last_failure is not None:
@@ -193,15 +212,14 @@ def _threads(devices: int) -> str:
     return str(max(jaxlib_variables.THREADS, 2 * devices, int(os.environ.get("PJRT_NPROC") or 0)))
 
 
-def _print(command: list[str], variables: list[dict[str, str]], service: str | None, *, as_json: bool) -> None:
-    """Prints the commands. `service`: the address of a coordination service outside the processes, or None."""
-    coordinator = coordinator_command(service, len(variables)) if service else []
+def _print(command: list[str], variables: list[dict[str, str]], service: list[str], *, as_json: bool) -> None:
+    """Prints the commands. `service`: the command of a coordination service outside the processes, or []."""
     if as_json:
         processes = [{"command": command, "environment": each} for each in variables]
-        output.print_json("launch", {"coordinator": coordinator, "processes": processes})
+        output.print_json("launch", {"coordinator": service, "processes": processes})
         return
-    if coordinator:
-        print(shlex.join(coordinator))
+    if service:
+        print(shlex.join(service))
     for each in variables:
         print(*(f"{name}={shlex.quote(value)}" for name, value in each.items()), shlex.join(command))
 

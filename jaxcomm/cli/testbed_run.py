@@ -77,7 +77,7 @@ def _run(layout: Layout, command: Sequence[str], args: Namespace) -> int:
     timer.start()
     try:
         with testbed.happening(layout):
-            failure = supervise.supervise(command, [kept | each for each in own], show)
+            failure = supervise.supervise(command, {process: kept | each for process, each in enumerate(own)}, show)
     finally:
         timer.cancel()
     links, queues, spines = testbed.counters(layout), testbed.queue_counters(layout), testbed.spine_counters(layout)

@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, Final
 
+import jax
 from jaxlib import _jax
+
+from jaxcomm.jax_compat.job import key_value_store
 
 HEARTBEAT_S = 100  # JAX's default
 _SHUTDOWN_S = 60
+_LONGEST_START_S: Final = 7 * 86400  # time limit for all processes of a job to register
 
 
 def serve(address: str, processes: int, heartbeat_timeout_s: int) -> Any:
@@ -34,3 +38,25 @@ def report_end(address: str, process: int, key: str, value: str) -> None:
     client.connect()
     client.key_value_set(key, value, allow_overwrite=True)
     client.shutdown()
+
+
+def register_absent(address: str, processes: int, process: int, devices: int, key: str, value: str) -> None:
+    """Registers for a process that is started later, tells its CPU devices to the other processes, and leaves.
+
+    JAX ends the calling process if the process itself registers meanwhile.
+
+    Args:
+      address: "host:port" of the service.
+      processes: the number of processes in the job.
+      process: the number of the absent process.
+      devices: the number of CPU devices that the process will have.
+      key: a key of the key-value store, which is set before the other processes know the devices.
+      value: the key's value.
+    """
+    jax.config.update("jax_platforms", "cpu")
+    jax.config.update("jax_num_cpu_devices", devices)
+    jax.config.update("jax_enable_recoverability", True)
+    jax.distributed.initialize(address, processes, process, initialization_timeout=_LONGEST_START_S)
+    key_value_store().key_value_set(key, value)
+    jax.local_devices()
+    jax.distributed.shutdown()

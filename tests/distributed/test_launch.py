@@ -276,6 +276,11 @@ def test_dry_run_shows_commands_and_variables(tmp_path: Path, capsys: Capture) -
             ["-n", "2", "no-such-program"],
             "there is no program 'no-such-program'.\n  Cure: a script's name ends in",
         ),
+        (["-n", "2", "--numbers", "1", "sh"], "--numbers goes with --join only.\n  Cure: leave out --numbers."),
+        (
+            ["-n", "2", "--join", "127.0.0.1:9", "--numbers", "1..2", "sh"],
+            "--numbers has 2, but -n is 2.\n  Cure: make -n larger.",
+        ),
     ],
 )
 def test_mistakes_are_named(words: list[str], message: str, capsys: Capture) -> None:
@@ -329,6 +334,17 @@ def test_a_dry_run_with_restarts_shows_the_service(tmp_path: Path, capsys: Captu
     assert first["JAX_COORDINATOR_ADDRESS"] == second["JAX_COORDINATOR_ADDRESS"] == shown["coordinator"][-2]
     assert first["JAX_COORDINATOR_BIND_ADDRESS"] != first["JAX_COORDINATOR_ADDRESS"]
     assert first["JAX_ENABLE_RECOVERABILITY"] == second["JAX_ENABLE_RECOVERABILITY"] == "1"
+
+
+def test_some_numbers_of_a_job_whose_service_runs_elsewhere(tmp_path: Path, capsys: Capture) -> None:
+    words = ["launch", "-n", "5", "--join", "10.0.0.1:4", "--numbers", "0,3..4", "--dry-run", "--json"]
+    assert main([*words, str(script(tmp_path, ""))]) == 0
+    shown = documents.document(capsys.readouterr().out)
+    environments = [each["environment"] for each in shown["processes"]]
+    assert [each["SLURM_PROCID"] for each in environments] == ["0", "3", "4"]
+    assert {each["JAX_COORDINATOR_ADDRESS"] for each in environments} == {"10.0.0.1:4"}
+    assert environments[0]["JAX_COORDINATOR_BIND_ADDRESS"].startswith("127.0.0.1:")
+    assert {each["SLURM_NTASKS"] for each in environments} == {"5"} and not shown["coordinator"]
 
 
 def test_json_needs_a_dry_run(capsys: Capture) -> None:

@@ -628,7 +628,7 @@ def test_a_restarted_process_rejoins_in_live_devices_only(
     assert members.join(new_core=Core) is None
     with pytest.raises(
         JaxcommError,
-        match=r"process 0 was started again in a job .*\n  Cure: run collectives inside `with live_devices",
+        match=r"process 0 is not connected yet; it connects in live_devices\.\n  Cure: run collectives inside",
     ):
         members.connected(new_core=Core)
     assert {key: store.values[key] for key in before} == before

@@ -6,29 +6,42 @@ import json
 import os
 import subprocess
 import sys
+import time
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from jaxcomm.distributed.launch.commands import local_coordinator
+from jaxcomm.distributed.launch.coordinator import coordinator_command
 from tests.processes import fork_server, jobs
+
+
+def launch(case: str, folder: Path, *options: str, **environment: str) -> subprocess.Popen[str]:
+    """Starts `tests.processes.rejoin`."""
+    words = ["launch", "-n", "3", "--restart", "1", *options, "--", sys.executable, "-m", "tests.processes.rejoin"]
+    return subprocess.Popen(
+        [sys.executable, "-m", "jaxcomm.cli", *words, case, str(folder)],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        cwd=fork_server.ROOT,
+        env={**os.environ, "JAXCOMM_DEADLINE_S": "60", **environment},
+    )
+
+
+def reports_of(*launched: subprocess.Popen[str]) -> list[dict[str, Any]]:
+    """Returns the reports of all processes, each with its process. One process was started again."""
+    found = [each.communicate(timeout=200) for each in launched]
+    assert [each.returncode for each in launched] == [0] * len(launched), found
+    assert "It is started again: restart 1 of 1." in "".join(errors for _, errors in found)
+    lines = [line.partition(f"] {jobs._MARK}") for output, _ in found for line in output.splitlines()]
+    return [{"process": int(process.strip("[ ")), **json.loads(text)} for process, mark, text in lines if mark]
 
 
 def run(case: str, folder: Path, *options: str, **environment: str) -> list[dict[str, Any]]:
     """Runs `tests.processes.rejoin`. Returns the reports of all processes, each with its process."""
-    words = ["launch", "-n", "3", "--restart", "1", *options, "--", sys.executable, "-m", "tests.processes.rejoin"]
-    found = subprocess.run(
-        [sys.executable, "-m", "jaxcomm.cli", *words, case, str(folder)],
-        capture_output=True,
-        text=True,
-        timeout=200,
-        cwd=fork_server.ROOT,
-        env={**os.environ, "JAXCOMM_DEADLINE_S": "60", **environment},
-    )
-    assert found.returncode == 0, found.stdout + found.stderr
-    assert "It is started again: restart 1 of 1." in found.stderr
-    lines = [line.partition(f"] {jobs._MARK}") for line in found.stdout.splitlines()]
-    return [{"process": int(process.strip("[ ")), **json.loads(text)} for process, mark, text in lines if mark]
+    return reports_of(launch(case, folder, *options, **environment))
 
 
 def ends(reports: list[dict[str, Any]]) -> list[dict[str, Any]]:
@@ -59,6 +72,31 @@ def test_a_killed_process_rejoins_with_the_others_state(options: list[str], rail
     assert causes and all(
         "rank 2 is gone: process 2 " in cause and "it rejoins when started again" in cause for cause in causes
     )
+
+
+def test_a_process_of_another_launch_joins_a_job_that_has_begun_without_it(tmp_path: Path) -> None:
+    address = local_coordinator()
+    service = subprocess.Popen(
+        [*coordinator_command(address, 3), "--live", "2"], stdin=subprocess.DEVNULL, stderr=subprocess.DEVNULL
+    )
+    try:
+        first = launch("plain", tmp_path, "--join", address, "--numbers", "0..1")
+        ended = time.monotonic() + 100
+        while not (tmp_path / "trained").exists():
+            assert first.poll() is None and time.monotonic() < ended, first.communicate(timeout=200)
+            time.sleep(0.1)
+        found = ends(reports_of(first, launch("plain", tmp_path, "--join", address, "--numbers", "2")))
+    finally:
+        service.kill()
+        service.wait()
+    for each in found[:2]:
+        changes = [(found["processes"], found["left"], found["joined"]) for found in each["generations"]]
+        assert changes == [
+            ([0, 1], [], [0, 1]),
+            ([0, 1, 2], [], [2]),
+            ([0, 1], [2], []),
+            ([0, 1, 2], [], [2]),
+        ]
 
 
 def test_a_plan_for_all_runs_again_when_all_are_back(tmp_path: Path) -> None:

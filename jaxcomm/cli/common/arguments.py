@@ -120,11 +120,19 @@ def slowness(text: str) -> float:
 
 def counts(text: str) -> list[int]:
     """The positive integers in a list such as `2..32,64,128`."""
+    found = numbers(text)
+    if 0 in found:
+        raise ArgumentTypeError(f"{text!r} has a 0; write for example 2..32,64")
+    return found
+
+
+def numbers(text: str) -> list[int]:
+    """The integers from 0 in a list such as `0..3,7`."""
     found: list[int] = []
     for word in text.split(","):
         first, dots, last = word.partition("..")
-        if not first.isdecimal() or (dots and not last.isdecimal()) or int(first) < 1:
-            raise ArgumentTypeError(f"{word!r} is not a positive number or a range; write for example 2..32,64")
+        if not first.isdecimal() or (dots and not last.isdecimal()):
+            raise ArgumentTypeError(f"{word!r} is not a number or a range; write for example 2..32,64")
         if int(last if dots else first) > _MOST_COUNT:
             raise ArgumentTypeError(f"{word!r} goes beyond {_MOST_COUNT}; write for example 2..32,64")
         found.extend(range(int(first), int(last if dots else first) + 1))

@@ -37,7 +37,8 @@ class Drop:
 
     Policy "deadline" leaves out only segments that are late, and also needs UDP. Lost packets are retransmitted. Once
     the rank that adds a chunk has waited for `seconds`, it adds the segments that have arrived, as soon as the
-    important half is among them and the missing segments stay within the share. This policy limits the wait for late segments.
+    important half is among them and the missing segments stay within the share. This policy limits the wait for late
+    segments.
 
     Attributes:
       bound: the share p of a tensor that may be left out, in [0, 1); None: `bounds` names every tensor.

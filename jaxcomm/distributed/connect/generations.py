@@ -18,7 +18,7 @@ from __future__ import annotations
 import hashlib
 import json
 import secrets
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Final, NamedTuple
 
 import jax
@@ -79,6 +79,18 @@ def entry_of_ended(process: int) -> tuple[str, str]:
     return f"{_ENTERED}/{process}", json.dumps(BarrierEntry())
 
 
+def why_begun() -> str | None:
+    """Why no generation of all processes can begin any more, or None if one can.
+
+    A process has ended, or starts later, or has entered a barrier.
+    """
+    entered = {process: BarrierEntry(*json.loads(text)) for process, text in _find_all(_ENTERED).items()}
+    if not entered:
+        return None
+    absent = [process for process, entry in entered.items() if not entry.incarnation]
+    return f"processes {_listed(absent)} have ended or start later" if absent else "the job has begun"
+
+
 def agree(process: int, live: Incarnations, connected: Incarnations, entry: BarrierEntry) -> AgreedGeneration:
     """Returns the live processes' generation. All live processes call this after the barrier.
 
@@ -119,7 +131,7 @@ def require_current(live: Incarnations, nonces: Sequence[str]) -> None:
     _require_present(_absent(entered, live))
     if later := [each for each, nonce in zip(entered, nonces, strict=True) if entered[each].nonce != nonce]:
         raise JaxcommError(
-            f"processes {', '.join(map(str, later))} could not be connected, and try again.\n"
+            f"processes {_listed(later)} could not be connected, and try again.\n"
             "  Cure: go on. The next live_devices tries again."
         )
 
@@ -131,7 +143,7 @@ def _absent(entered: Mapping[int, BarrierEntry], live: Incarnations) -> list[int
 def _require_present(absent: Sequence[int]) -> None:
     if absent:
         raise JaxcommError(
-            f"processes {', '.join(map(str, absent))} have ended or were started again.\n"
+            f"processes {_listed(absent)} have ended or were started again.\n"
             "  Cure: go on. The next live_devices tries again."
         )
 
@@ -152,6 +164,10 @@ def _find_all(key: str) -> dict[int, str]:
     except jax.errors.JaxRuntimeError as error:
         raise JaxcommError(f"the job's key-value store failed: {str(error).splitlines()[0]}") from error
     return {int(name.rpartition("/")[2]): text for name, text in found}
+
+
+def _listed(processes: Iterable[int]) -> str:
+    return ", ".join(map(str, sorted(processes)))
 
 
 def _digest(content: object) -> str:

@@ -41,7 +41,7 @@ class _Wanted(NamedTuple):
 
 
 class _Connected(NamedTuple):
-    """The state of this process in one job. `outcome` is None while a restarted process has not rejoined."""
+    """The state of this process in one job. `outcome` is None while it can only join the job in `live_devices`."""
 
     client: Any  # the store's client
     wanted: _Wanted
@@ -77,8 +77,8 @@ def connected(
       new_core: creates the core. The core is started when this returns.
 
     Raises:
-      JaxcommError: `jax.distributed` has not been initialized; or this process was started again and has not rejoined
-        the job in `live_devices`; or a process is missing or cannot be connected. After such a failure no process is
+      JaxcommError: `jax.distributed` has not been initialized; or this process can only join the job in `live_devices`;
+        or a process is missing or cannot be connected. After such a failure no process is
         connected until `jax.distributed` is initialized anew or `live_devices` begins another generation.
     """
     membership = join(named, planned, planned_transport, new_core=new_core)
@@ -87,7 +87,7 @@ def connected(
         if isinstance(_connected.outcome, Exception):
             raise _connected.outcome
         raise JaxcommError(
-            f"process {jax.process_index()} was started again in a job that goes on; it rejoins in live_devices.\n"
+            f"process {jax.process_index()} is not connected yet; it connects in live_devices.\n"
             "  Cure: run collectives inside `with live_devices(jax.devices()) as devices:`, as the other processes do; "
             "or start all processes again."
         )
@@ -103,8 +103,8 @@ def join(
 ) -> Membership | None:
     """Does the same as `connected`, but returns None if this process can still join the job in `live_devices`.
 
-    That is so if this process was started again and has not rejoined yet, or if the processes of a job with JAX's fault
-    tolerance could not be connected.
+    That is so if this process was started again and has not rejoined yet, if the job began without some processes, or
+    if the processes of a job with JAX's fault tolerance could not be connected.
     """
     with _lock:
         client = store.client()
@@ -143,7 +143,7 @@ def _connect_first(
     planned_transport: str,
     new_core: Callable[[], MessageCore],
 ) -> None:
-    """Connects all processes of the job, unless this process was started again."""
+    """Connects all processes of the job, unless some are absent or were started again."""
     global _connected, _core, _generation
     follow_live_devices()
     _close()
@@ -152,10 +152,11 @@ def _connect_first(
     try:
         chosen = settings.from_environment()
         wanted = _Wanted(chosen._replace(rails=named or chosen.rails, planned_transport=planned_transport), planned)
-        if _was_started_before(process):
-            # In the first generation, other processes may still wait for the earlier start of this process. The
-            # published error ends their wait.
-            stages.publish_failure(process, JaxcommError(f"process {process} was started again"))
+        why = f"process {process} was started again" if _was_started_before(process) else generations.why_begun()
+        if why is not None:
+            # Other processes may still wait for this process, or for an earlier start of it. The published error ends
+            # their wait.
+            stages.publish_failure(process, JaxcommError(why))
         else:
             _generation += 1
             _core, coordinator = new_core(), jax_compat.coordinator_address()

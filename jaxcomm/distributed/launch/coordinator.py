@@ -10,6 +10,10 @@ The child is this module, which other supervisors may run, too:
 It prints a line when the service listens. From standard input it reads the numbers of processes that have ended, one
 per line, and prints a line after each report. It serves until it is killed, or with `--until-eof` until standard input
 is closed.
+
+With `--live 3` the job begins with processes 0 to 2, and process 3 may join later. JAX's service and devices are for a
+fixed number of processes, and a job begins when all of them have registered. So short-lived processes register in place
+of the absent ones, and leave.
 """
 
 from __future__ import annotations
@@ -17,10 +21,13 @@ from __future__ import annotations
 import argparse
 import contextlib
 import ctypes
+import functools
 import os
 import signal
 import subprocess
 import sys
+import traceback
+from collections.abc import Callable, Iterable
 from types import TracebackType
 from typing import Final, Self
 
@@ -33,14 +40,19 @@ _PR_SET_PDEATHSIG: Final = 1  # from linux/prctl.h
 class Coordinator:
     """The service's process. It ends when this process ends."""
 
-    def __init__(self, address: str, processes: int) -> None:
+    def __init__(self, address: str, processes: int, *, serves: bool = True) -> None:
         """Starts the service, and returns when it listens.
+
+        Args:
+          address: "host:port" of the service.
+          processes: the number of processes in the job.
+          serves: False if the service runs elsewhere; then only ends are reported.
 
         Raises:
           JaxcommError: the service could not start.
         """
         self._service = subprocess.Popen(
-            [*coordinator_command(address, processes), "--until-eof"],
+            [*coordinator_command(address, processes), "--until-eof", *([] if serves else ["--only-reports"])],
             env={**os.environ, "JAX_PLATFORMS": "cpu", "TF_CPP_MIN_LOG_LEVEL": "2"},
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
@@ -95,22 +107,61 @@ def _main() -> None:
         help="seconds without heartbeats after which a process counts as dead (100); the processes pass the same to "
         "jax.distributed.initialize",
     )
+    parser.add_argument(
+        "--live", type=int, metavar="N", help="the job begins with processes 0 to N - 1; the others may join later"
+    )
+    parser.add_argument(
+        "--devices-per-process", type=int, default=1, metavar="N", help="with --live: CPU devices of each process (1)"
+    )
     parser.add_argument("--until-eof", action="store_true", help="end when standard input is closed")
+    parser.add_argument("--only-reports", action="store_true", help="report to a service that runs already")
     options = parser.parse_args()
     from jaxcomm.jax_compat import coordination
 
-    heartbeat_s = options.heartbeat_timeout or coordination.HEARTBEAT_S
-    reporter = os.fork()  # before the service has threads
-    if not reporter:
-        ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
+    if options.only_reports:
+        print(f"reporting to {options.address}", flush=True)
         _report_ends(options.address)
-        os._exit(0)
+        return
+    live = options.processes if options.live is None else options.live
+    if not 1 <= live <= options.processes:
+        parser.error(f"--live is {live}; it is a number from 1 to {options.processes}")
+    heartbeat_s = options.heartbeat_timeout or coordination.HEARTBEAT_S
+    absent = range(live, options.processes)
+    # Before the service has threads.
+    reporter = _fork(lambda: _report_ends(options.address))
+    if absent:
+        _fork(lambda: _register(options.address, options.processes, absent, options.devices_per_process))
     service = coordination.serve(options.address, options.processes, heartbeat_s)
     print(f"listening at {options.address}", flush=True)
     os.waitpid(reporter, 0)
     if not options.until_eof:
         signal.pause()
     del service
+
+
+def _fork(run: Callable[[], object]) -> int:
+    """Runs a function in a child, which ends when this process ends. Returns the child's number."""
+    if child := os.fork():
+        return child
+    try:
+        ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
+        run()
+        os._exit(0)
+    except BaseException:
+        traceback.print_exc()
+        os._exit(1)
+
+
+def _register(address: str, processes: int, absent: Iterable[int], devices: int) -> None:
+    """Registers for absent processes, each in a process of its own."""
+    from jaxcomm.distributed.connect import generations
+    from jaxcomm.jax_compat import coordination
+
+    def register(process: int) -> None:
+        coordination.register_absent(address, processes, process, devices, *generations.entry_of_ended(process))
+
+    for child in [_fork(functools.partial(register, process)) for process in absent]:
+        os.waitpid(child, 0)
 
 
 def _report_ends(address: str) -> None:
@@ -122,13 +173,13 @@ def _report_ends(address: str) -> None:
     from jaxcomm.distributed.connect import generations
     from jaxcomm.jax_compat import coordination
 
+    def report(process: int) -> None:
+        signal.alarm(_REPORT_S)
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stderr.fileno())
+        coordination.report_end(address, process, *generations.entry_of_ended(process))
+
     for line in sys.stdin:
-        if not (report := os.fork()):
-            signal.alarm(_REPORT_S)
-            os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stderr.fileno())
-            coordination.report_end(address, int(line), *generations.entry_of_ended(int(line)))
-            os._exit(0)
-        os.waitpid(report, 0)
+        os.waitpid(_fork(functools.partial(report, int(line))), 0)
         print(f"process {line.strip()} has ended", flush=True)
 
 

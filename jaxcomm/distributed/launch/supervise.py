@@ -57,7 +57,7 @@ class End(NamedTuple):
 
 def supervise(
     command: Sequence[str],
-    environments: Sequence[Mapping[str, str]],
+    environments: Mapping[int, Mapping[str, str]],
     show: Show,
     after_end: Callable[[End], Reaction] = lambda end: Reaction.END_JOB if end.status else Reaction.GO_ON,
     *,
@@ -69,7 +69,7 @@ def supervise(
 
     Args:
       command: program and arguments.
-      environments: `environments[i]` is the environment of process i.
+      environments: by the number of the process, its environment.
       show: called with the process, a line, and whether the line is from standard error.
       after_end: called when a process has ended by itself or by a signal from elsewhere.
       kills_stopped: whether to kill processes that have been stopped by a signal for ten seconds.
@@ -92,7 +92,7 @@ def supervise(
             for file in (child.ended, *child.streams):
                 selector.register(file, selectors.EVENT_READ, child)
 
-        for process in range(len(environments)):
+        for process in environments:
             start(process)
         failure: End | None = None
         deadline: float | None = None  # the time of SIGKILL for remaining processes; None before SIGTERM is sent
