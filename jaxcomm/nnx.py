@@ -42,9 +42,9 @@ def value_and_grad(
     """`flax.nnx.value_and_grad`, computed by each rank on its part of the batch and averaged by `pmean`.
 
     All ranks share positional arguments that are modules, Variables, `nnx.Rngs` or other objects of nnx. Each rank
-    folds its index into the keys of their random streams, so dropout has a mask of its own on each rank. What the loss
-    changes in these objects is changed for the caller: floats, such as the statistics of BatchNorm, become means over
-    the ranks, and all else must change alike on all ranks, as the counts of random streams do.
+    folds its index into the keys of their random streams, so dropout has a mask of its own on each rank. Changes that
+    the loss makes in these objects reach the caller: floats, such as the statistics of BatchNorm, become means over the
+    ranks, and all other values must change equally on all ranks, as the counts of random streams do.
 
     Args:
       f, argnums, has_aux, holomorphic, allow_int, graph, graph_updates: as for `flax.nnx.value_and_grad`; `argnums` may

@@ -40,8 +40,8 @@ struct PendingMoves {
   const int64_t* route;    // index in `ports_of` of the list of the move's ports
   const int64_t* urgency;  // place in the order of urgency, from 0; of the moves that can start, the first one starts
   IndexLists ports_of;     // by route, the ports of the route's moves
-  // By member of `ports_of`: the seconds for which a move occupies the port, somewhere between the move's start and its
-  // arrival. Therefore the port of a fast link can carry other moves while a slow link still carries this move.
+  // Seconds for which a move occupies each port in `ports_of`, at some time between the move's start and its arrival.
+  // Therefore the port of a fast link can carry other moves while a slow link still carries this move.
   const double* port_seconds;
 };
 

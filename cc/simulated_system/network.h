@@ -7,7 +7,7 @@
 //
 // A link has a rate and a delay. A cut link carries nothing; TCP repeats after the link is mended, UDP does not. A
 // connection behaves as the kernel's: bounded buffers, a reset if a process closes with unread bytes, a FIN otherwise,
-// ETIMEDOUT on an idle connection whose probes nobody answers.
+// ETIMEDOUT on an idle connection whose probes are not answered.
 #pragma once
 
 #include <linux/tcp.h>

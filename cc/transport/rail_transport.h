@@ -17,7 +17,7 @@ namespace jaxcomm {
 // The progress of the packets sent to a process, measured by the acknowledgements of the process's host.
 struct SendProgress {
   uint64_t confirmed = 0;   // grows when packets are acknowledged
-  uint32_t unanswered = 0;  // unacknowledged packets that the host could accept
+  uint32_t unanswered = 0;  // packets that the host had room for but has not acknowledged
   bool repeats = false;     // some packets were lost and retransmitted, while others arrived
 };
 

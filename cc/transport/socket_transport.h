@@ -103,7 +103,7 @@ class SocketTransport : public RailTransport {
   Status AwaitEnd(Lock& lock, uint32_t process);
   void Finish(std::shared_ptr<Outgoing> message);
   // Makes the callback due that reports the end of the connection to the process. Must be called before the callbacks
-  // of failed messages become due, so that the caller first learns which process is gone.
+  // of failed messages become due, so that the caller first learns which process has ended.
   void ReportEnd(const SocketPeer& peer, const Status& why);
   void RunCallbacks(Lock& lock);
   // Wakes the thread that polls the sockets, so that it handles a change of the state.

@@ -57,7 +57,7 @@ def find(call: OpenCall, rows: Mapping[int, ArrivalsRow], silent: Collection[int
 
 
 def without_rows(call: OpenCall) -> Finding:
-    """The finding if the job's key-value store does not answer, so that nobody knows where the other ranks are."""
+    """The finding if the job's key-value store does not answer, so that the other ranks' places are unknown."""
     group = call.site.group_of(call.rank)
     own = group.index(call.rank)
     text = (

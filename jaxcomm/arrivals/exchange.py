@@ -21,7 +21,7 @@ _STOP_S: Final = 2.0  # time that an ending process waits for its last row
 
 
 class Exchange:
-    """A thread that talks to the store, so that nobody else waits if the store does not answer.
+    """A thread that talks to the store, so that no other thread waits if the store does not answer.
 
     The thread publishes a row every second, or four times during a shorter deadline. It reads rows only when asked.
     """

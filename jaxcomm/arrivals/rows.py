@@ -16,7 +16,7 @@ _LEAST_SITES: Final = 8
 
 
 class Latest(NamedTuple):
-    """The site of a device's latest call, the call in words, and whether it is open since `for_s`, or else ended."""
+    """A device's latest call: its site, its text, and whether it is open. `for_s`: seconds since it began or ended."""
 
     key: str
     text: str

@@ -27,7 +27,7 @@ class SpeedChange:
         self._usual.clear()
 
     def change(self, site: object, seconds: NDArray[np.float64]) -> tuple[float, float] | None:
-        """A call's median seconds when the site was first steady, and now; None if alike, or for too few calls.
+        """A call's median seconds when the site was first steady, and now; None if close, or for too few calls.
 
         Args:
           site: the call site.

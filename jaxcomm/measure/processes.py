@@ -24,7 +24,7 @@ from jaxcomm.profile.straggler import LEAST_LATENESS
 
 SIZES: Final = tuple(2**power for power in range(10, 25, 2))
 SECONDS: Final = 50.0  # time for transfers and schedules
-_TRANSFERS: Final = {False: 0.2, True: 0.05}  # the transfers' share of the time, without and with XLA's collectives
+_TRANSFERS: Final = {False: 0.2, True: 0.05}  # by `with_xla`: the share of `seconds` for transfers
 
 _PSUM_BYTES: Final = 2**20
 _ALIGNED: Final = 64  # sizes are multiples of this, so that both halves of a buffer are aligned alike

@@ -25,7 +25,7 @@ from jaxcomm.plan.values import Seconds, Token
 
 MAX_LAYERS: Final = 65536
 SLACK: Final = 1e-9  # relative tolerance for sums of stored shares
-AGREE: Final = 1e-6  # greatest difference of stored, rounded shares from the shares that the thresholds give
+AGREE: Final = 1e-6  # maximum difference between a stored, rounded share and the share that the thresholds give
 
 Share = Annotated[float, Field(ge=0, lt=1, strict=True, allow_inf_nan=False)]
 Part = Annotated[float, Field(ge=0, le=1, strict=True, allow_inf_nan=False)]

@@ -10,7 +10,7 @@ from functools import cache
 from typing import Final, Generic, NamedTuple, TypeVar
 
 SMALLEST, LARGEST = 2**8, 2**34  # bytes; the choices at these sizes also hold below and above
-TOLERANCE: Final = 1.02  # greatest time of a range's choice divided by the best time, at any size of the range
+TOLERANCE: Final = 1.02  # maximum ratio of the time of a range's choice to the best time, at any size of the range
 
 Choice = TypeVar("Choice")
 Progress = Callable[[float], object]

@@ -32,10 +32,10 @@ ALIKE: Final = 1.02  # the schedule of larger sizes is reused if its time divide
 def decide(profile: Profile, setting: Setting, split: Rails | None, entries: Sequence[Entry]) -> tuple[LostRail, ...]:
     """The schedules for each pair of host and rail, to run while only this host lacks the rail.
 
-    Without the rail the host's bytes take longer, so the other hosts sum more of the chunks, as for unlike NICs. A
-    schedule must save `min_gain` of the time that the entry's schedule takes without the rail. It must save this share
-    at its size and at all larger sizes, both without a late rank and with the setting's delays. If the network is
-    unknown, each host must have exactly one rank.
+    Without the rail the host's bytes take longer, so the other hosts sum more of the chunks, as for NICs with different
+    rates. A schedule must save `min_gain` of the time that the entry's schedule takes without the rail. It must save
+    this share at its size and at all larger sizes, both without a late rank and with the setting's delays. If the
+    network is unknown, each host must have exactly one rank.
 
     Args:
       profile: a profile with rails, or with the shares of the job's rails.
@@ -65,7 +65,7 @@ def decide(profile: Profile, setting: Setting, split: Rails | None, entries: Seq
 
 
 def _network(profile: Profile) -> Topology | None:
-    """A network of alike hosts with one rank each; None if ranks share a host or the hosts are unknown."""
+    """A network of equal hosts with one rank each; None if ranks share a host or the hosts are unknown."""
     names = {*profile.hosts}
     alone = len(names) == profile.ranks
     return Topology(hosts=tuple(range(profile.ranks)), nic="rank", slow=1.0) if alone else None

@@ -33,7 +33,7 @@ class Topology(Value):
     byte between hosts divided by the time of a byte within a host. Hosts may be in racks: `racks[g]` is the rack of
     host g, () if all hosts are in one rack. The hosts of rack i share its uplink in each direction, and `uplinks[i]` is
     the time of a byte through this uplink divided by the time of a byte between two hosts. `nics[r]` is the factor by
-    which a byte takes longer through the NIC that rank r uses; () if all NICs are alike.
+    which a byte takes longer through the NIC that rank r uses; () if all NICs have one rate.
     """
 
     hosts: Annotated[
@@ -110,7 +110,7 @@ class Topology(Value):
 
 @dataclass(frozen=True)
 class Cluster:
-    """Links that take α seconds per message and β seconds per byte, and how links differ. By default all are alike.
+    """Links that take α seconds per message and β seconds per byte, and how links differ. By default all are equal.
 
     A rank has one port in each direction. With a `topology` it has a second port for messages to other hosts. A link
     that ranks share, such as the NIC of a host or the uplink of a rack, serves one message after the other in each

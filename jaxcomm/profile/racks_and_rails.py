@@ -1,4 +1,4 @@
-"""The parts of a profile on clusters whose links are not alike: racks, rails, lost packets.
+"""The parts of a profile on clusters whose links differ: racks, rails, lost packets.
 
 Times are in seconds, sizes in bytes, shares between 0 and 1.
 """
@@ -21,7 +21,7 @@ Rate = Annotated[float, Field(gt=0, le=1e18, strict=True, allow_inf_nan=False)]
 Rank = Annotated[int, Field(ge=0, lt=65536, strict=True)]
 
 
-MOST_LOST: Final = 0.5  # greatest share of lost packets; a link that loses more is broken, and our models do not fit it
+MOST_LOST: Final = 0.5  # maximum share of lost packets; a link that loses more is broken and fits no model
 
 
 def rail_shares(parts: Iterable[tuple[str, float]]) -> dict[str, float]:

@@ -196,7 +196,7 @@ class Profile(Value):
 
         A profile with a topology gives that topology, with its hosts placed in the profile's racks. Without a topology,
         each rack counts as a host whose ranks share a NIC, and every uplink counts as slow as the slowest uplink. If
-        NICs are unlike, each rank counts as a host instead.
+        NICs differ, each rank counts as a host instead.
         """
         found = self._network
         if len({*self.nics}) < 2:

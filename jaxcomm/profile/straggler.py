@@ -25,7 +25,7 @@ class Straggler:
 
     `is_late` says that the rank was last more often than chance explains, and late enough to matter (see
     `find_straggler`). If `is_late` is false, no rank is late. `chance` is the probability that some rank is last this
-    often if all ranks are alike.
+    often if all ranks are equal.
 
     If several late ranks (see `late_ranks`) arrive last at the same time, all of them count as last. `delays` has one
     entry per step: the seconds from the next-slowest rank's arrival to this rank's arrival, 0 if another rank was last
@@ -51,7 +51,7 @@ class Straggler:
 def find_straggler(profile: Profile) -> Straggler:
     """The rank that is last in most steps, its delay after the next-slowest rank in every step, and whether it is late.
 
-    The rank is late if two conditions hold. First, if all ranks were alike, one of them would be last this often with a
+    The rank is late if two conditions hold. First, if all ranks were equal, one of them would be last this often with a
     probability below 5 % (a binomial test, times the number of ranks). Second, in the steps in which the rank was last,
     the rank's lead, which is the time from the next-latest rank's arrival to the rank's own, has a median of at least
     half of the bulk's spread. The bulk's spread is the median time from a step's first arrival until half of the ranks

@@ -19,7 +19,7 @@ from jaxcomm.schedules import Schedule
 
 MAGIC, VERSION = 0x4750434A, 1  # "JCPG" in little-endian bytes
 MAX_RANKS, MAX_CHUNKS = 1 << 12, 1 << 24  # bounds on the memory that a damaged file can make us allocate
-MAX_PIECES = 1 << 22  # greatest ranks · chunks of a compiled schedule; compiling it takes some seconds
+MAX_PIECES = 1 << 22  # limit of ranks · chunks of a compiled schedule, which compiles in some seconds
 _HEADER = 5
 _OP = 5  # words of an operation before its lists
 _NONE: Final = np.empty(0, np.int32)
@@ -93,7 +93,7 @@ def compile(schedule: Schedule) -> bytes:
 
 
 def _encode(ranks: int, chunks: int, groups: list[Alike]) -> bytes:
-    """Encodes all steps, ordered by round and chunk. The steps of alike chunks are encoded together."""
+    """Encodes all steps, ordered by round and chunk. Chunks with the same steps are encoded together."""
     waits = [_waits(group.drafts) for group in groups]
     steps = [step for group, each in zip(groups, waits, strict=True) for step in zip(group.drafts, each, strict=True)]
     sizes = [_OP + len(draft.reads) + len(draft.writes) + len(waited) for draft, waited in steps]

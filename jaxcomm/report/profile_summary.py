@@ -12,7 +12,7 @@ from jaxcomm.report.plan.rails import rail_name
 from jaxcomm.report.tables import bytes_text, seconds_text, table
 from jaxcomm.report.words import fit_text, nobody_late_text
 
-_SHOWN = 8  # greatest number of hosts, or of NICs, that a row lists
+_SHOWN = 8  # maximum number of hosts, or of NICs, that a row lists
 MUCH = 0.1  # the summary mentions other programs if they used at least this share of the CPU time
 
 

@@ -41,7 +41,7 @@ def of_schedule(schedule: Schedule, nbytes: int, alpha: float, beta: float, topo
     """The trace of a schedule's predicted rounds. Each rank has a track, with one slice per round in which it receives.
 
     The late rank arrives when the other ranks have finished all rounds before its arrival. A phase's time is divided
-    among the phase's rounds as if all links were alike.
+    among the phase's rounds as if all links had one rate.
 
     Args:
       schedule: any schedule.

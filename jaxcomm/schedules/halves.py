@@ -57,7 +57,7 @@ def hierarchical_half(collective: Half, links: HostLinks) -> Schedule:
 
     Args:
       collective: the half to return.
-      links: the hosts, their racks and their NICs. Moves are ordered by the NICs' times, as if all uplinks were alike.
+      links: the hosts, their racks and their NICs. Moves are ordered by the NICs' times, as if all uplinks were equal.
 
     Raises:
       ValueError: fewer than two ranks.

@@ -27,8 +27,8 @@ def hierarchical(links: HostLinks, chunks: int, late: Sequence[int] = (), within
     rank be late by d. The call ends `max{F(m; 1, d), F(h; u, d)}` after the arrival. Here hosts have m ranks, a host's
     NICs send a buffer in the time u, and `F(n; u, d) = max{u, (n-1)/n · (2u-d)}`.
 
-    The owner of a chunk sums the chunk, and so moves more of it than other ranks. Where NICs or uplinks have unlike
-    rates, ranks with slower links therefore own fewer chunks (`jaxcomm.schedules.owners`). Let rᵢ be the time of a byte
+    The owner of a chunk sums the chunk, and so moves more of it than other ranks. Where NICs or uplinks differ in
+    rate, ranks with slower links therefore own fewer chunks (`jaxcomm.schedules.owners`). Let rᵢ be the time of a byte
     through the link of host i, divided by its time through a fast link. With many chunks the time tends to
     `max(max rᵢ, 2(h-1)/Σ 1/rᵢ)` times the time of the buffer through a fast link. No schedule can be faster than that.
     If one of four hosts has half the rate, the time grows by a third, instead of doubling.

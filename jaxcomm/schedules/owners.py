@@ -1,4 +1,4 @@
-"""Trees along which chunks are summed where links have unlike rates. All links then finish at the same time.
+"""Trees along which chunks are summed where links have different rates. All links then finish at the same time.
 
 A chunk is summed along a tree of ranks, and its sum returns along the same tree. Ranks with faster links sum more of
 the chunks. If a host's ranks first sum their parts within the host, and one of them sends the sum on, the host's shared

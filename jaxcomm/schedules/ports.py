@@ -43,15 +43,15 @@ class HostLinks(NamedTuple):
         nics: Iterable[float] = (),
         uplinks: Iterable[float] = (),
     ) -> Self:
-        """Returns the links of a network in which links may have unlike rates.
+        """Returns the links of a network in which links may have different rates.
 
         Args:
           hosts: the host of every rank, numbered as they appear.
           nic: whether each rank has a NIC, or all ranks of a host share one.
           slow: the time of a chunk between hosts, divided by its time within a host.
           racks: the rack of every host; () means that all hosts are in one rack.
-          nics: by rank, a factor on `slow` for the NIC that the rank uses; () means that all NICs are alike.
-          uplinks: by rack, a factor on `slow` for the rack's uplink; () means that all uplinks are alike.
+          nics: by rank, a factor on `slow` for the NIC that the rank uses; () means that all NICs are equal.
+          uplinks: by rack, a factor on `slow` for the rack's uplink; () means that all uplinks are equal.
 
         Raises:
           ValueError: no rank, or a number of racks, NICs or uplinks that does not fit.

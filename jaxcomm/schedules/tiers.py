@@ -49,7 +49,7 @@ class Tiers:
         one_late_host = len(self._late_hosts) == 1 and len(self._racks) == 1 and len(self._members) > 1
         self._templated = one_late_host and across > 0 and not links.is_unlike
         self._template_rows = self._rows_by_chunk() if self._templated else {}
-        self._trees: list[Tree] = []  # the tree of each chunk; empty if all links are alike
+        self._trees: list[Tree] = []  # the tree of each chunk; empty if all links have one rate
         if links.is_unlike:
             trees = TreeFinder(self._links, late)
             self._trees = [trees.next(chunk < min(within, across)) for chunk in range(chunks)]

@@ -75,7 +75,7 @@ class BetweenHosts(TimedCosts):
 
     @cached_property
     def _of_kinds(self) -> dict[str, dict[int, tuple[float, float]]]:
-        """By kind of schedule and size, the median factors of the timed schedules. The kind "" means all kinds."""
+        """Median factors of the timed schedules, by kind of schedule and size. The kind "" means all kinds."""
         found: dict[str, dict[int, list[tuple[float, float]]]] = {}
         for schedule, samples in self._tables.items():
             for sample in samples:

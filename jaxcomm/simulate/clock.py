@@ -19,15 +19,15 @@ from jaxcomm.schedules import Schedule
 from jaxcomm.simulate.network import Network
 from jaxcomm.simulate.simulation import Simulation
 
-STRAIGHT: Final = 2e-3  # greatest distance of a simulated time from the interpolated time, as a share of the time
+STRAIGHT: Final = 2e-3  # maximum distance of a simulated time from the interpolated time, as a share of the time
 ALIKE: Final = 1e-2  # times that differ by at most this share are interpolated without the check of STRAIGHT
 LARGE, LOOSE = 4096, 10.0  # with more than LARGE transfers, STRAIGHT and ALIKE are multiplied by LOOSE
-TIMED: Final = 128  # greatest number of ranks for which a schedule is run message by message
+TIMED: Final = 128  # maximum number of ranks for which a schedule is simulated message by message
 # With shared links, STRAIGHT and ALIKE are multiplied by JUMPS: if a link serves messages in another order, times
 # change by about 1 %.
 JUMPS: Final = 2.5
 TIE: Final = 1e-9  # minimum share of α: with α = 0, consecutive messages would have equal times
-DEPTH, COARSE = 20, 10  # greatest number of times that `_Curve.at` halves a range: without shared links, and with them
+DEPTH, COARSE = 20, 10  # maximum number of times that `_Curve.at` halves a range: without shared links, and with them
 
 Floats = NDArray[np.float64]
 Comers = tuple[frozenset[int], ...]

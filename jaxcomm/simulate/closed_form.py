@@ -1,7 +1,7 @@
 """The α–β cost of a schedule when one rank is late, over a whole distribution of delays.
 
-If all links are alike, a round that moves b bytes takes α + bβ. If links differ, `clock` runs the schedule. The delay
-hides work that the other ranks do before the late rank arrives. Only the work that outlasts the delay counts.
+If all links have one rate, a round that moves b bytes takes α + bβ. If links differ, `clock` runs the schedule. The
+delay hides work that the other ranks do before the late rank arrives. Only the work that outlasts the delay counts.
 """
 
 from __future__ import annotations
@@ -165,9 +165,9 @@ def lower_bound(
     If that port exchanges with p peers at once, one rank's data reaches at most (p+1)^r ranks in r rounds. So
     log_{p+1}(n) rounds are needed. For a delay of d·sβ the volume is at least max(1, (n-1)(2-d)/n) buffers: the late
     rank's port moves the buffer once, and all ports together move 2(n-1) buffers, except the buffers that fit into the
-    delay. Where NICs are unlike, hosts with their rates take the place of ranks: each host sends its buffer once, and
-    all hosts together send 2(h-1) buffers. `parts_bound` does the same count for racks and other parts of the network.
-    A delay shortens the bound for these parts by at most the delay's length.
+    delay. If NICs differ, hosts with their rates take the place of ranks: each host sends its buffer once, and all
+    hosts together send 2(h-1) buffers. `parts_bound` does the same count for racks and other parts of the network. A
+    delay shortens the bound for these parts by at most the delay's length.
 
     Args:
       ranks: number of ranks n.

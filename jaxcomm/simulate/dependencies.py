@@ -105,7 +105,7 @@ class Dependencies(NamedTuple):
 
     @property
     def nodes(self) -> int:
-        """The number of messages and points."""
+        """The number of nodes: the messages, and the points of the dependencies."""
         return len(self.src) + len(self.early)
 
 

@@ -96,7 +96,7 @@ class TimedCosts(Costs):
       model: costs of all other schedules.
       errors: by size, the root mean square of log(modelled time / measured time). The modelled time of a schedule is
         from a fit without this schedule.
-      any_rank: whether times are the same for every late rank, because links are alike.
+      any_rank: whether times are the same for every late rank, because links have one rate.
     """
 
     timed: TimedSchedules

@@ -70,7 +70,7 @@ def _counts(schedule: Schedule) -> Floats:
 
 
 def _messages(schedule: Schedule, nbytes: int) -> Floats:
-    """The work of processes that send each other messages, within a host or over links that are alike.
+    """The work of processes that send each other messages, within a host or over links with one rate.
 
     The terms are the call, rounds, messages, segments, bytes of the busiest port, and bytes of all ranks. Messages and
     segments are counted over all ranks, because the ranks share the host's processors. Small and large buffers have

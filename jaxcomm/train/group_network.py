@@ -15,7 +15,7 @@ from jaxcomm.plan.groups import GroupCosts, Groups, RackRanks
 REMEASURE_FACTOR: Final = 1.3  # links are measured again if averages became slower or faster by this factor
 RARELY: Final = 100  # time between two measurements, divided by a measurement's time: measurements take about 1 %
 MATTERS: Final = 1.25  # factor by which a link must become slower or faster to count as changed
-SLOWEST: Final = 1e6  # greatest value of `nics` in a plan
+SLOWEST: Final = 1e6  # maximum value of `nics` in a plan
 
 
 @dataclass(frozen=True)

@@ -26,7 +26,7 @@ _STOP_S: Final = 2.0  # time that an ending process waits for a snapshot that is
 
 @functools.cache
 def start() -> None:
-    """Starts a thread that answers `jaxcomm top`, once. The thread sleeps until somebody asks.
+    """Starts a thread that answers `jaxcomm top`, once. The thread sleeps until a request arrives.
 
     If the socket cannot be made, the process goes on without it.
     """
@@ -69,7 +69,7 @@ def snapshot() -> str:
 
 def _listen(inside: Path) -> tuple[socket.socket, Path]:
     name = secrets.token_hex(8)
-    # `jaxcomm top` removes sockets at which nobody listens, except those whose name begins with a dot.
+    # `jaxcomm top` removes sockets without a listener, except those whose name begins with a dot.
     hidden, path = inside / f".{name}", inside / f"{os.getpid()}-{name}"
     listener = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
     try:

@@ -75,7 +75,7 @@ class PlanSelector {
   // The plan of a call in this launch; nullopt if not decided yet. `step`: the hash of the launched step.
   std::optional<Plan> Select(uint64_t communicator, uint32_t launch, uint64_t step);
 
-  // The next launch of each communicator that has had a launch.
+  // Returns the number of each communicator's next launch. Omits communicators without a launch.
   std::vector<Launch> Next() const;
   // Returns, by step, the seconds between the beginnings of the step's latest launches in this process, at most
   // kPeriods values per step. Counts only launches since the latest change of the plan.

@@ -19,7 +19,7 @@ struct GoneProcess {
   Status why;
   bool has_left;  // the process left the job deliberately
   Clock::time_point since;
-  // Set if `process` left after it had reported another process's end: the other process, and why that process ended.
+  // The other process whose end made `process` leave the job; otherwise nullopt.
   std::optional<Cause> cause = std::nullopt;
 };
 

@@ -118,7 +118,7 @@ MessageSteps MessageCall::PeerArrived(const Arrival& arrival, uint32_t process, 
 
 void MessageCall::MarkArrived(uint32_t rank, Clock::time_point now, MessageSteps& steps) {
   ranks_[rank].arrived = true;
-  if (!ranks_[rank].waits) ranks_[rank].at = now;  // a rank that waited for the schedule arrived when its wait began
+  if (!ranks_[rank].waits) ranks_[rank].at = now;  // otherwise `at` is when the wait for the schedule began
   progress_ = std::max(progress_, now);
   --missing_;
   if (!failure_.ok()) return;

@@ -94,7 +94,7 @@ class MessageCall {
   MessageSteps Add(const MessageStep& step);
   MessageSteps Started(size_t count);
 
-  // Fails the call unless it is over. `announce`: the caller reports the error to the other processes.
+  // Fails the call unless it is over. `announce`: whether the caller must report the error to the other processes.
   MessageSteps Fail(Status why, bool announce);
   // Fails the call if a rank of the ended process has not arrived. If all ranks of the process have arrived, the call
   // continues: the messages of the process may have arrived before their Posts, and the Post of a missing message

@@ -123,8 +123,8 @@ class MessageSite final : public CallSite, public DecidedSite, public std::enabl
   SiteStats& stats() const { return *stats_; }
   // The seconds from the arrival of a rank of this process until it had received all lossy messages of the call.
   RecentTimes& loss_times() const { return shared_->loss_times; }
-  // Returns the time from which on a rank that arrives now may lose segments, which may be never. Returns nullopt if
-  // the call has no time limit.
+  // Returns the time after which a rank that arrives now may lose segments; the maximum if no call has been
+  // measured. Returns nullopt if the call has no time limit.
   std::optional<LossLimit::TimePoint> LossesFrom(Clock::time_point now) const;
   ScratchPool& scratch() const { return *shared_->scratch; }
 

@@ -12,9 +12,9 @@ inline constexpr int64_t kSegmentBytes = 256 << 10;
 // forwards its first partial sums while later segments are still arriving, so the wire is never idle. Lossy messages
 // are not divided: short messages waste their loss budget, because only whole packets can be dropped.
 inline constexpr int64_t kShortestSegment = 64 << 10;
-// The largest segment between hosts. It is smaller than kSegmentBytes, so that the numbers of segments on unlike rails
-// can match the rails' speeds. With rails of speeds 4 : 2 : 1, for instance, 16 segments of a 4 MiB message are divided
-// 9 : 5 : 2, and 32 segments 19 : 9 : 4.
+// The largest segment between hosts. It is smaller than kSegmentBytes, so that the numbers of segments on rails of
+// different speeds can match the rails' speeds. With rails of speeds 4 : 2 : 1, for instance, 16 segments of a 4 MiB
+// message are divided 9 : 5 : 2, and 32 segments 19 : 9 : 4.
 inline constexpr int64_t kLongestBetweenHosts = 128 << 10;
 
 }  // namespace jaxcomm

@@ -83,7 +83,7 @@ class LowMemory : public testing::Test {
   std::vector<std::unique_ptr<DeviceCommunicator>> ranks_;
 };
 
-// Each call takes memory for received messages; a smaller call may use that of an earlier one.
+// Each call takes memory for received messages; a smaller call may use an earlier call's memory.
 TEST_F(LowMemory, TheCallFailsOnAllRanksAndNamesTheRank) {
   size_t floats = 1 << 20, refusals = 0;
   bool was_refused = true;

@@ -1,5 +1,5 @@
 // The custom calls "jaxcomm_arrive" and "jaxcomm_end" on GPUs; cc/ffi/handlers/arrivals.cc has their counterparts for
-// CPUs. A callback in the order of XLA's stream records the time. No kernel runs, and nobody waits for the device.
+// CPUs. A callback in the order of XLA's stream records the time. No kernel runs, and no thread waits for the device.
 //
 // The calls must not be captured into a CUDA graph.
 

@@ -46,7 +46,7 @@ class MessageSlots {
 
   const uint32_t self_, share_;
   std::vector<Slot> slots_;
-  std::vector<uint32_t> free_;                        // free slots; the last is used first: it may be in a cache
+  std::vector<uint32_t> free_;                        // free slots; the last, which may be cached, is used first
   std::map<std::vector<uint32_t>, uint32_t> open_;    // for each set of receivers: the slot of their next messages
   std::vector<uint32_t> slots_held_, messages_held_;  // numbers that each process holds
 };

@@ -190,7 +190,7 @@ TEST_F(RecordsTest, BytesThatTheKernelRefusesAreSentLater) {
   }
   EXPECT_TRUE(received == text);
   iovec vector{const_cast<std::byte*>(text.data()), text.size()};
-  while (writer_->Send(down_[0], &vector, 1) >= 0) {  // nobody reads now
+  while (writer_->Send(down_[0], &vector, 1) >= 0) {  // the peer does not read
   }
   EXPECT_EQ(errno, EAGAIN);
   EXPECT_TRUE(writer_->has_unsent());

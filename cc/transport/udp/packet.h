@@ -51,8 +51,8 @@ struct PacketHeader {
   uint32_t offset = 0;
   // The size of the frame. In an acknowledgement: when packet `frame` arrived, in microseconds modulo 2^32.
   uint32_t bytes = 0;
-  // Number of messages sent completely, counting this packet; modulo 2^16. In an acknowledgement: the path whose
-  // packets it reports, which need not be the path that carries it.
+  // Number of messages sent completely, counting this packet; modulo 2^16. In an acknowledgement: the path of the
+  // reported packets. The acknowledgement itself may use another path.
   uint16_t sent = 0;
 
   bool operator==(const PacketHeader& other) const;

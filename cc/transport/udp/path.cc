@@ -340,7 +340,7 @@ void UdpTransport::End(Peer& peer, const Status& why) {
   }
 }
 
-// Closes the sockets of a process that is gone, unless a thread uses them.
+// Closes the sockets of a process that has ended, unless a thread uses them.
 void UdpTransport::CloseUnused(Peer& peer) {
   if (peer.gone.ok() || peer.users > 0 || peer.path.connection < 0) return;
   for (const int socket : SocketsOf(peer.path)) CloseOwn(socket);

@@ -121,8 +121,8 @@ struct UdpTransport::Peer : SocketPeer {
     return !each.is_silent && !each.blocked && queue.has_next(number) && ResponseOf(each, now) <= longest_useful &&
            (paths.size() == 1 || queue.under_way_bytes(number) < MostUnderWay(each));
   }
-  // Returns the frame bytes that may be in flight on one of several paths: those of about two RTTs without queues. The
-  // paths that share a slow link would otherwise fill its queue before their rates follow.
+  // Returns the maximum number of frame bytes in flight on one of several paths: the bytes that its rate sends in about
+  // two RTTs. Paths that share a slow link would otherwise fill its queue before their rates follow.
   int64_t MostUnderWay(const Path& each) const {
     constexpr int64_t kSlack = 4000000;  // nanoseconds; also for acknowledgements that wait for more packets
     constexpr int64_t kLeastPackets = 8;

@@ -112,8 +112,8 @@ std::optional<PacketHeader> SendQueue::Next(int64_t now, std::byte* bytes, size_
   return PacketHeader{kind, asks, path.oldest + path.under_way.size() - 1, frame.number, offset, frame.bytes, sent};
 }
 
-// Returns the number of messages that have been sent completely at least once, and of which no bytes that may be lost
-// are in flight on a path other than the given one.
+// Returns the number of messages that have been sent completely at least once, and have no droppable bytes in flight
+// on other paths.
 uint64_t SendQueue::SentWhole(size_t path) const {
   const bool is_begun = !unsent_.empty() && unsent_.front()->sent > 0 && KindOf(*unsent_.front()) == 0;
   uint64_t whole = is_begun ? unsent_.front()->number : next_frame_[0];
@@ -225,7 +225,8 @@ Result<Answered> SendQueue::Take(const PacketHeader& answer, const std::byte* bi
       answered.bytes += static_cast<int64_t>(size);
       answered.longest_come = std::max(answered.longest_come, size);
       Come(*fragment.frame, done);
-    } else if (IsLeft(fragment) && (answer.asks || !TakeLoss(fragment, done))) {  // `asks`: it may have had no room
+    } else if (IsLeft(fragment) && (answer.asks || !TakeLoss(fragment, done))) {
+      // If `asks`, the receiver may have had no room for the packet, so the packet is not given up.
       if (!answer.asks && ++fragment.losses >= kOftenLost) {
         answered.often_lost = answered.often_lost == 0 ? size : std::min(answered.often_lost, size);
       }

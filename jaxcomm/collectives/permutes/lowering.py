@@ -44,7 +44,7 @@ _COMBINE: Final = {"sum": lax.add, "max": lax.max, "min": lax.min}
 
 
 class _Program(NamedTuple):
-    """The program of all groups of one size. `run` takes the flat buffer, its cuts, `on` and lax.add, max or min."""
+    """The program of all groups of one size. `run(flat, cuts, on, combine)` runs it on a flat buffer."""
 
     ranks: int
     chunks: int

@@ -16,7 +16,7 @@ from jaxcomm.distributed.forks import close_in_children
 from jaxcomm.log import say_once
 
 HANDSHAKE_S = 5.0  # time in which a connection must be authenticated
-_MOST_PENDING = 64  # most connections in their handshake; beyond it, the oldest without a valid hello is closed
+_MOST_PENDING = 64  # maximum connections in the handshake; above it, the oldest one without a valid hello is closed
 _BACKLOG = 1024
 
 

@@ -286,7 +286,7 @@ def barriers() -> int:
 
 @functools.cache
 def _publish_end_at_exit() -> None:
-    """Makes this process publish at its exit that it has finished, for a process that is started again later."""
+    """Publishes at exit that this process has finished. A process that is restarted later finds this."""
     forks.run_at_exit(_publish_end)
 
 

@@ -167,8 +167,9 @@ def _register(address: str, processes: int, absent: Iterable[int], devices: int)
 def _report_ends(address: str) -> None:
     """Reports the end of each process whose number is on standard input, each in a process of its own.
 
-    JAX ends the reporting process if the process has registered again meanwhile. Before all processes of the job have
-    registered, a report waits for them; it is given up, because a process counts as live only after that.
+    JAX ends the reporting process if the process has registered again meanwhile. A report waits until all processes of
+    the job have registered, and gives up after `_REPORT_S` seconds. This is harmless, because no process counts as live
+    before all have registered.
     """
     from jaxcomm.distributed.connect import generations
     from jaxcomm.jax_compat import coordination

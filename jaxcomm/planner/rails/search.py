@@ -1,4 +1,4 @@
-"""Decides from measured tables how buffers of each size are split over unlike rails.
+"""Decides from measured tables how buffers of each size are split over rails that differ.
 
 A split must save at least `min_gain`.
 

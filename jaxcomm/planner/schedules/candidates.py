@@ -92,7 +92,7 @@ def call_lower_bound(setting: Setting, nbytes: int) -> float:
 def late_specs(setting: Setting, nbytes: int, limit: float = math.inf) -> list[Spec]:
     """The best schedule of each kind that uses the late rank's delay; empty if no rank is known to be late.
 
-    If links are alike, the numbers of chunks and of covered chunks are tuned for these links. If links differ, the
+    If links have one rate, the numbers of chunks and of covered chunks are tuned for these links. If links differ, the
     schedules that were solved for them are offered instead, and kinds that take `limit` seconds or longer may be left
     out.
     """

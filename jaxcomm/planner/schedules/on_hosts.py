@@ -20,13 +20,13 @@ from jaxcomm.simulate import clock, tune
 
 # Chunks per rank of hierarchical schedules. More chunks keep all tiers busy; fewer chunks cost less latency.
 MULTIPLES: Final = (1, 2, 4, 16)
-# Number of `MULTIPLES` tried above `SOLVED` ranks with unlike rates. With alike rates only the first is tried. Unlike
+# Number of `MULTIPLES` tried above `SOLVED` ranks if rates differ; with equal rates only the first is tried. Different
 # rates need more, because one chunk per rank is too coarse to be shared in proportion to the rates.
 UNLIKE: Final = 3
-FINE: Final = (*MULTIPLES, 32)  # tried instead of `MULTIPLES` with unlike rates and up to `FEW` ranks
+FINE: Final = (*MULTIPLES, 32)  # tried instead of `MULTIPLES` with different rates and up to `FEW` ranks
 FEW: Final = 8
 SHARES: Final = 4  # number of delays, up to the longest useful one, for which schedules are made
-UNLIKE_SHARES: Final = 8  # replaces `SHARES` if links have unlike rates
+UNLIKE_SHARES: Final = 8  # replaces `SHARES` if links have different rates
 
 
 def halving_doubling_specs(setting: Setting, nbytes: int, limit: float = np.inf) -> list[Spec]:

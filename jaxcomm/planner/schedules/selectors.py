@@ -53,7 +53,7 @@ def with_selectors(setting: Setting, entries: Sequence[Entry], buckets: Collecti
 
     An entry is divided if two schedules save enough for only some of its sizes. If the entry's schedule uses no delay,
     a pair of schedules must save `min_gain` of the entry's time. If the entry's schedule uses the delay, half of
-    `min_gain` is enough, because the model's errors are then alike for the pair and the entry's schedule. The gain of
+    `min_gain` is enough, because the model's errors are then similar for the pair and the entry's schedule. The gain of
     the pair that is best on half of the steps must hold on the other half. Calls that XLA's collectives run have no
     selector.
 

@@ -119,7 +119,7 @@ class WithXla:
         return self._with_rows(of, self.by_xla)
 
     def _with_rows(self, made: Entry, other: Setting) -> Entry:
-        """The entry with the other executor's alternatives, beside its own."""
+        """Adds the other executor's alternatives to the entry."""
         at = made.predicted.reference_bytes
         theirs = entry(other, made.min_bytes, made.max_bytes, at, choose(other, at))
         [chosen] = [row for row in made.alternatives if row.verdict == "chosen"]

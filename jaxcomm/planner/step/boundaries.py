@@ -115,8 +115,8 @@ def _options(setting: Setting, nbytes: int, count: int) -> list[Option]:
     """The schedules that buckets of a size can run.
 
     The first is the fastest schedule that uses no delay. If `count` is not 0, schedules that use the delays of late
-    ranks follow. On untimed links that are alike, these include up to `count` schedules for one late rank, each of
-    which does more work before the arrival than the previous one.
+    ranks follow. On untimed links with one rate, these include up to `count` schedules for one late rank, each of which
+    does more work before the arrival than the previous one.
     """
     specs: list[Spec] = [plain(setting, nbytes)]
     if count:

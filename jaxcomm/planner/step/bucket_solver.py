@@ -25,8 +25,7 @@ GAP: Final = 1e-4  # relative gap to the bound at which the solver stops
 class Assignment(NamedTuple):
     """The buckets and the schedule of each.
 
-    `seconds` is the mean time from the late rank's last gradient to the last sum. `status` and `gap` are as the solver
-    states them.
+    `seconds` is the mean time from the late rank's last gradient to the last sum. `status` and `gap` are the solver's.
     """
 
     packing: Packing

@@ -10,7 +10,7 @@ from typing import Final
 from jaxcomm.plan.drops import Drops
 from jaxcomm.report.tables import bytes_text, seconds_text, table
 
-ROWS: Final = 16  # greatest number of layers with a row each; with more layers, adjacent equal layers share a row
+ROWS: Final = 16  # maximum number of layers with a row each; with more layers, adjacent equal layers share a row
 
 
 def drops_headline(policy: Drops) -> str:

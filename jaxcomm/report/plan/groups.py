@@ -8,8 +8,8 @@ from typing import Final
 from jaxcomm.plan.groups import Groups
 from jaxcomm.report.tables import bytes_text, seconds_text, table
 
-_ROWS: Final = 16  # greatest number of iterations that are shown
-_WIDTH: Final = 90  # greatest number of characters for the groups of one iteration
+_ROWS: Final = 16  # maximum number of iterations shown
+_WIDTH: Final = 90  # maximum number of characters for the groups of one iteration
 
 
 def groups_headline(groups: Groups) -> str:

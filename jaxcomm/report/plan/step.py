@@ -19,7 +19,7 @@ _ACCEPTED = {
     "drops_and_groups": "the drop policy and averages within groups",
 }
 _WIDTH, _LEFT, _TOP, _ROW, _LINE = 960.0, 110.0, 110.0, 44.0, 17.0
-_MOST_NAMED = 40  # greatest number of buckets that a picture names
+_MOST_NAMED = 40  # maximum number of buckets that a picture names
 
 
 def step_headline(step: Step) -> str:

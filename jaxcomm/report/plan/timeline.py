@@ -15,8 +15,8 @@ _KINDS = {
     "exchange": (palette.AFTER, "swaps parts with a peer, both add"),
     "copy": (palette.COPY, "receives a finished chunk"),
 }
-_LABEL_ALL = 16  # greatest number of ranks for which every row and round is labelled, and a box names its sender
-_FEW_ROUNDS, _MANY_ROUNDS = 30, 72  # most rounds drawn per phase: for up to _LABEL_ALL ranks, and for more ranks
+_LABEL_ALL = 16  # maximum number of ranks for which every row and round is labelled, and a box names its sender
+_FEW_ROUNDS, _MANY_ROUNDS = 30, 72  # maximum rounds drawn per phase: up to _LABEL_ALL ranks, and above
 
 
 class _Column(NamedTuple):
