@@ -11,7 +11,7 @@ import time
 
 from jaxcomm.planner.late_ranks import ROLE, LateRanks
 from jaxcomm.planner.schedules import Setting
-from jaxcomm.planner.schedules.network_solver import solve_size
+from jaxcomm.planner.schedules.network_search import solve_size
 from jaxcomm.planner.schedules.on_hosts import hierarchical_specs, late_hierarchical_specs
 from jaxcomm.profile.cluster import Cluster, Topology
 from jaxcomm.report.tables import table

@@ -64,7 +64,7 @@ def init(
     """
     named: Sequence[Any] = ()
     if rails is not None:
-        from jaxcomm.distributed.connect.settings import named_rails
+        from jaxcomm.distributed.rails.named_rails import named_rails
 
         named = named_rails("rails", rails)
     if trial not in (True, False, None):

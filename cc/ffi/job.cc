@@ -12,7 +12,7 @@
 
 #include "cc/base/json.h"
 #include "cc/ffi/runtime.h"
-#include "cc/transport/libcrypto.h"
+#include "cc/transport/crypto/libcrypto.h"
 
 namespace jaxcomm {
 namespace {

@@ -10,8 +10,8 @@ from functools import partial
 from typing import Any, Final, NamedTuple
 
 from jaxcomm import ffi
-from jaxcomm.arrivals import culprits, records, rows
-from jaxcomm.arrivals.culprits import Finding, OpenCall
+from jaxcomm.arrivals import deadline_error, records, rows
+from jaxcomm.arrivals.deadline_error import Finding, OpenCall
 from jaxcomm.arrivals.exchange import Exchange
 from jaxcomm.arrivals.records import Rank
 from jaxcomm.arrivals.rows import ArrivalsRow
@@ -118,7 +118,7 @@ class Watcher:
         answers = self._exchange is None or self._exchange.read(_READ_S)
         known = self._rows() | {self._process: self._own_row()}
         silent = {process for process, row in known.items() if (self._beats or {}).get(process) == row.beat}
-        find = partial(culprits.find, rows=known, silent=silent) if answers else culprits.without_rows
+        find = partial(deadline_error.find, rows=known, silent=silent) if answers else deadline_error.without_rows
         found = [(each, find(each)) for each in overdue]
         call, finding = next((pair for pair in found if pair[1].record["missing"]), found[0])
         if _numbered(call) in self._logged:

@@ -7,7 +7,7 @@ from typing import Final, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from jaxcomm.profile import Profile, straggler
+from jaxcomm.profile import Profile, lateness
 
 CALLS: Final = 32  # number of calls that determine the late ranks; both halves of these calls must agree
 CHANGED: Final = 1.5  # factor by which lateness must change for a new plan
@@ -54,6 +54,6 @@ def steady(profile: Profile, arrivals: NDArray[np.float64]) -> Situation | None:
 
 
 def _of(profile: Profile) -> Situation:
-    late, by_s = straggler.late_ranks(profile), straggler.find_straggler(profile).median_s
+    late, by_s = lateness.late_ranks(profile), lateness.find_straggler(profile).median_s
     matters = late and profile.collective and by_s >= _MATTERS * profile.collective.seconds
     return Situation(late, by_s) if matters else Situation((), 0.0)

@@ -25,7 +25,7 @@ from jaxcomm.plan.step import Planned, Step
 from jaxcomm.plan.values import Alternative, Candidate, Entry, MeasuredTimes, Nccl, Plain, Rotation, Spec
 from jaxcomm.planner.make_plan import uses_template
 from jaxcomm.planner.rounding import significant
-from jaxcomm.profile import Profile, straggler
+from jaxcomm.profile import Profile, lateness
 from jaxcomm.schedules.default_schedules import default_schedule
 
 CANDIDATES: Final = 3  # at most this many schedules are timed in a byte range, beside the default schedule
@@ -147,7 +147,7 @@ def _delays(profile: Profile, a_range_s: float) -> dict[int, float]:
     Shortens all delays by one factor if two turns of all candidates would otherwise spend more than `a_range_s` in
     delays.
     """
-    late = straggler.late_ranks(profile) if profile.arrivals else ()
+    late = lateness.late_ranks(profile) if profile.arrivals else ()
     if not late:
         return {}
     arrivals = np.array(profile.arrivals)

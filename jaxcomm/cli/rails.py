@@ -14,7 +14,7 @@ from jaxcomm.cli.exit_codes import OK
 from jaxcomm.distributed.connect import settings
 from jaxcomm.distributed.connect.interfaces import interfaces
 from jaxcomm.distributed.launch.job import is_job
-from jaxcomm.distributed.rails import fabrics, rail_ends
+from jaxcomm.distributed.rails import fabrics, named_rails, rail_ends
 from jaxcomm.distributed.rails.planned_rails import shares_of
 from jaxcomm.distributed.rails.rail_ends import RailEnd
 from jaxcomm.environment import FABRIC_TESTS, is_on
@@ -106,7 +106,7 @@ def _of_this_machine(chosen: settings.Settings) -> list[RailEnd]:
 def _row(
     rail: RailEnd, largest: SharesFrom, by_process: dict[int, Any], round_trips: Mapping[tuple[int, str], float]
 ) -> dict[str, Any]:
-    is_fabric = rail.kind == settings.FABRIC  # its address is of the connection beside it
+    is_fabric = rail.kind == named_rails.FABRIC  # its address is of the connection beside it
     there = None if is_fabric else next((each for each in interfaces() if each.address == rail.address), None)
     measured = [seconds for (_, name), seconds in round_trips.items() if name == rail.name]
     return {

@@ -18,9 +18,9 @@ from jaxcomm.measure.placement import PairTimes
 from jaxcomm.measure.schedules import JOB_SIZES, LEAST_LATE_S, MOST_LATE_S, Candidates, Lateness, Offers, time_schedules
 from jaxcomm.profile import find_straggler
 from jaxcomm.profile.files import validate
+from jaxcomm.profile.lateness import LEAST_LATENESS
 from jaxcomm.profile.racks_and_rails import MOST_LOST, rail_shares
 from jaxcomm.profile.schema import FORMAT, VERSION, Collective, Profile
-from jaxcomm.profile.straggler import LEAST_LATENESS
 
 SIZES: Final = tuple(2**power for power in range(10, 25, 2))
 SECONDS: Final = 50.0  # time for transfers and schedules

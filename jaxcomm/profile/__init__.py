@@ -24,11 +24,11 @@ from jaxcomm.profile.drop_study import Excess, Trial, Trials
 from jaxcomm.profile.files import load, save, validate
 from jaxcomm.profile.fit import fit
 from jaxcomm.profile.importers import read_any
+from jaxcomm.profile.lateness import Straggler, find_straggler, late_ranks
 from jaxcomm.profile.networks import on_hosts, with_network
 from jaxcomm.profile.racks_and_rails import Channels, CoreRate, PacketLoss, Rack, Rail, Sample
 from jaxcomm.profile.run_statistics import from_stats
 from jaxcomm.profile.schema import Bucket, Collective, Link, Profile, Provenance, json_schema
-from jaxcomm.profile.straggler import Straggler, find_straggler, late_ranks
 from jaxcomm.profile.timed_schedules import ScheduleName, ScheduleSample, TimedSchedule, TimedSchedules, TriedSchedule
 from jaxcomm.profile.tolerance import Impact, Layer, Switch, Tolerance
 

@@ -16,9 +16,9 @@ from jaxcomm.errors import ProfileError
 from jaxcomm.files import mistake
 from jaxcomm.profile.files import validate
 from jaxcomm.profile.fit import fit, rounds_and_share
+from jaxcomm.profile.lateness import find_straggler
 from jaxcomm.profile.racks_and_rails import Rail, Sample
 from jaxcomm.profile.schema import Bucket, ExecutorName, Link, Profile
-from jaxcomm.profile.straggler import find_straggler
 from jaxcomm.profile.timed_schedules import TriedSchedule
 from jaxcomm.profile.tolerance import Layer
 

@@ -25,7 +25,7 @@ from jaxcomm.plan.values import (
     StragglerSpec,
     Transfers,
 )
-from jaxcomm.profile import straggler
+from jaxcomm.profile import lateness
 from jaxcomm.report.tables import bytes_text, seconds_text
 
 _VERDICTS: Final = {
@@ -63,7 +63,7 @@ def saved_text(share: float) -> str:
     return f"{max(0.0, share):.0%}" if share > -TOLERATED else "none"
 
 
-def nobody_late_text(who: str, late: straggler.Straggler | Delay, ranks: int) -> str:
+def nobody_late_text(who: str, late: lateness.Straggler | Delay, ranks: int) -> str:
     """The reason why no rank is late.
 
     Args:
@@ -74,8 +74,8 @@ def nobody_late_text(who: str, late: straggler.Straggler | Delay, ranks: int) ->
     if not late.late_steps:
         return "no rank is late: no rank ever arrived after all others"
     text = f"no rank is late: {who} was last in {late.late_steps} of {late.steps} steps"
-    by_chance = straggler.chance(late.late_steps, late.steps, ranks)
-    if by_chance >= straggler.SIGNIFICANCE:
+    by_chance = lateness.chance(late.late_steps, late.steps, ranks)
+    if by_chance >= lateness.SIGNIFICANCE:
         return f"{text}, which chance explains (p = {by_chance:.2g})"
     return f"{text}, but by {seconds_text(late.mean_s)} (mean), small relative to the others' spread"
 

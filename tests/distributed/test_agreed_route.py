@@ -11,7 +11,8 @@ import pytest
 from jaxcomm import jax_compat
 from jaxcomm.distributed.connect import agreed_route, interfaces, stages
 from jaxcomm.distributed.connect.addresses import Route, local_address, routes
-from jaxcomm.distributed.connect.settings import NamedRail, Settings
+from jaxcomm.distributed.connect.settings import Settings
+from jaxcomm.distributed.rails.named_rails import NamedRail
 from jaxcomm.errors import JaxcommError
 from tests.distributed.hosts import Hosts, address, two_hosts
 from tests.distributed.stores import Store

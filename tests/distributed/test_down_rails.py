@@ -7,8 +7,9 @@ import re
 import pytest
 
 from jaxcomm.distributed.connect.interfaces import Interface
-from jaxcomm.distributed.connect.settings import NamedRail, Settings
+from jaxcomm.distributed.connect.settings import Settings
 from jaxcomm.distributed.rails import rail_ends
+from jaxcomm.distributed.rails.named_rails import NamedRail
 from jaxcomm.distributed.rails.rail_ends import RailEnd
 from jaxcomm.errors import JaxcommError
 from tests.distributed.hosts import ended, two_hosts

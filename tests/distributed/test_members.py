@@ -21,10 +21,11 @@ from jaxcomm.distributed.connect.job_core import StepsRunning
 from jaxcomm.distributed.connect.membership import Membership
 from jaxcomm.distributed.connect.path_keys import CipherKeys
 from jaxcomm.distributed.connect.records import Record
-from jaxcomm.distributed.connect.settings import NamedRail, Settings, named_rails
+from jaxcomm.distributed.connect.settings import Settings
 from jaxcomm.distributed.connect.udp_paths import UdpPath
 from jaxcomm.distributed.rails import connections as rail_connections
 from jaxcomm.distributed.rails import rail_ends
+from jaxcomm.distributed.rails.named_rails import NamedRail, named_rails
 from jaxcomm.distributed.rails.rail_ends import FabricEnd, RailEnd
 from jaxcomm.errors import JaxcommError
 from jaxcomm.ffi.shares import PlanRail, PlanRails, SharesFrom

@@ -11,8 +11,9 @@ from jaxcomm.distributed.connect.addresses import listening_socket
 from jaxcomm.distributed.connect.interfaces import Interface, interfaces
 from jaxcomm.distributed.connect.membership import Membership
 from jaxcomm.distributed.connect.records import Record, signed
-from jaxcomm.distributed.connect.settings import MOST_RAILS, NamedRail, Settings
+from jaxcomm.distributed.connect.settings import Settings
 from jaxcomm.distributed.rails import rail_ends
+from jaxcomm.distributed.rails.named_rails import MOST_RAILS, NamedRail
 from jaxcomm.distributed.rails.planned_rails import shares_of
 from jaxcomm.distributed.rails.rail_ends import RailEnd
 from jaxcomm.errors import JaxcommError

@@ -113,7 +113,7 @@ class Job:
         self.repairs = [
             Repair(
                 *(core, records[i], {j: each for j, each in enumerate(records) if j != i}),
-                *(NAMES, [kind] * len(NAMES), KEY, bound[i], self.addresses(i)),
+                *(dict.fromkeys(NAMES, kind), KEY, bound[i], self.addresses(i)),
             )
             for i, core in enumerate(self.cores)
         ]

@@ -6,8 +6,9 @@ from typing import Any
 
 import pytest
 
-from jaxcomm.distributed.connect.settings import NamedRail, Settings, from_environment, named_rails, udp_paths
+from jaxcomm.distributed.connect.settings import Settings, from_environment, udp_paths
 from jaxcomm.distributed.launch.job import is_job
+from jaxcomm.distributed.rails.named_rails import NamedRail, named_rails
 from jaxcomm.errors import JaxcommError
 
 

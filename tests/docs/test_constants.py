@@ -23,7 +23,7 @@ COMPLETE = [
     *sorted((ROOT / "jaxcomm" / "planner" / "rails").glob("*.py")),
     *(ROOT / "jaxcomm" / name for name in ("planner/drops/policy.py", "simulate/incast.py")),
     *(ROOT / "jaxcomm" / "simulate" / f"{name}.py" for name in ("executor_costs", "between_hosts", "turns")),
-    *(ROOT / "jaxcomm" / "profile" / f"{name}.py" for name in ("straggler", "fit", "find_racks")),
+    *(ROOT / "jaxcomm" / "profile" / f"{name}.py" for name in ("lateness", "fit", "find_racks")),
     *(ROOT / "jaxcomm" / "train" / f"{name}.py" for name in ("group_network", "adjustment")),
     *(
         ROOT / "cc" / "executor" / name
@@ -40,7 +40,7 @@ WORK = {
     "jaxcomm/planner/rails/search.py": "STEPS FINEST",
     "jaxcomm/planner/rails/split.py": "TIE SLICE SLICES",
     "jaxcomm/planner/schedules/bound.py": "PRECISION",
-    "jaxcomm/planner/schedules/network_solver.py": "STARTS MOST_TRIES WORK_PER_SECOND",
+    "jaxcomm/planner/schedules/network_search.py": "STARTS MOST_TRIES WORK_PER_SECOND",
     "jaxcomm/planner/schedules/on_hosts.py": "UNLIKE FEW",
     "jaxcomm/planner/schedules/ranges.py": "STEPS LEAST_JUMP",
     "jaxcomm/planner/schedules/selectors.py": "PARTS",

@@ -10,7 +10,7 @@ import pytest
 
 from jaxcomm import plan, planner, profile, schedules, simulate
 from jaxcomm.cli import main
-from jaxcomm.planner.schedules import network_solver
+from jaxcomm.planner.schedules import network_search
 from jaxcomm.profile import Profile
 from jaxcomm.profile.cluster import Topology
 from jaxcomm.report.plan.explanation import explanation
@@ -170,10 +170,10 @@ def test_what_if_an_uplink_is_slower(capsys: Capture, tmp_path: Path) -> None:
 def test_what_if_a_card_is_slower_calls_and_groups_take_longer(
     capsys: Capture, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    searches = Mock(side_effect=network_solver.improve)
-    monkeypatch.setattr(network_solver, "improve", searches)
+    searches = Mock(side_effect=network_search.improve)
+    monkeypatch.setattr(network_search, "improve", searches)
     [row] = rows(even(4, 2), capsys, tmp_path, "--nic-rate", "3=1/8")
-    assert searches.call_count <= 2 * len(network_solver.SIZES) * network_solver.STARTS, "a network is searched twice"
+    assert searches.call_count <= 2 * len(network_search.SIZES) * network_search.STARTS, "a network is searched twice"
     assert row["change"]["nic_rates"] == {"3": 0.125}
     assert row["difference_s"] > 0 and row["changed"]["groups_s"] > row["today"]["groups_s"]
     plain = even(4, 1)

@@ -12,7 +12,7 @@ from jaxcomm import schedules, simulate
 from jaxcomm.plan.solved import SolvedCall
 from jaxcomm.plan.specs import build_solved, links_of
 from jaxcomm.planner.schedules.bound import lower_bound
-from jaxcomm.planner.schedules.network_solver import solve
+from jaxcomm.planner.schedules.network_search import solve
 from jaxcomm.profile.cluster import Cluster, Topology
 from jaxcomm.program.program import Program, compile
 from jaxcomm.program.verifier import verify_program, verify_schedule

@@ -23,7 +23,7 @@ from hypothesis import strategies as st
 from jaxcomm import profile
 from jaxcomm.errors import ProfileError
 from jaxcomm.measure import measure_devices
-from jaxcomm.profile import straggler
+from jaxcomm.profile import lateness
 from jaxcomm.profile.fit import rounds_and_share
 from tests.plan.documents import replaced
 
@@ -240,7 +240,7 @@ def test_who_is_always_last_by_next_to_nothing_is_not_late() -> None:
     [(3, 12, 8, 1.0), (4, 4, 4, 4**-3), (7, 12, 8, 1.7e-3), (0, 5, 8, 1.0), (50, 50, 2, 2.0**-49)],
 )
 def test_chance(late_steps: int, steps: int, ranks: int, expected: float) -> None:
-    assert straggler.chance(late_steps, steps, ranks) == pytest.approx(expected, rel=0.05)
+    assert lateness.chance(late_steps, steps, ranks) == pytest.approx(expected, rel=0.05)
 
 
 def test_at_most_eight_ranks_are_late() -> None:

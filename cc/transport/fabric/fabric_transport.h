@@ -29,9 +29,9 @@
 #include <vector>
 
 #include "cc/base/status.h"
+#include "cc/transport/crypto/siphash.h"
 #include "cc/transport/fabric/arena.h"
 #include "cc/transport/fabric/endpoint.h"
-#include "cc/transport/siphash.h"
 #include "cc/transport/socket.h"
 #include "cc/transport/socket_transport.h"
 #include "cc/transport/transport.h"

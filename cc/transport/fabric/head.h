@@ -13,8 +13,8 @@
 #include <cstdint>
 
 #include "cc/base/little_endian.h"
+#include "cc/transport/crypto/siphash.h"
 #include "cc/transport/frame.h"
-#include "cc/transport/siphash.h"
 
 namespace jaxcomm {
 

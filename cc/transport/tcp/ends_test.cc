@@ -8,7 +8,7 @@
 #include <optional>
 #include <string>
 
-#include "cc/transport/libcrypto.h"
+#include "cc/transport/crypto/libcrypto.h"
 #include "cc/transport/socket.h"
 #include "cc/transport/tcp/testing/node.h"
 #include "gtest/gtest.h"

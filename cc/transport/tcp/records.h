@@ -20,7 +20,7 @@
 #include <vector>
 
 #include "cc/base/status.h"
-#include "cc/transport/aead.h"
+#include "cc/transport/crypto/aead.h"
 
 namespace jaxcomm {
 

@@ -21,7 +21,7 @@
 #include <vector>
 
 #include "cc/base/status.h"
-#include "cc/transport/aead.h"
+#include "cc/transport/crypto/aead.h"
 #include "cc/transport/socket.h"
 #include "cc/transport/socket_transport.h"
 #include "cc/transport/tcp/gate.h"

@@ -13,8 +13,8 @@
 #include <memory>
 #include <utility>
 
+#include "cc/transport/crypto/libcrypto.h"
 #include "cc/transport/fabric/testing/node.h"
-#include "cc/transport/libcrypto.h"
 #include "cc/transport/tcp/testing/node.h"
 #include "cc/transport/udp/testing/node.h"
 #include "gtest/gtest.h"

@@ -23,8 +23,8 @@
 #include <utility>
 
 #include "cc/base/status.h"
-#include "cc/transport/aead.h"
-#include "cc/transport/siphash.h"
+#include "cc/transport/crypto/aead.h"
+#include "cc/transport/crypto/siphash.h"
 
 namespace jaxcomm {
 

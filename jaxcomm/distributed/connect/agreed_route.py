@@ -13,7 +13,8 @@ from collections.abc import Iterable, Mapping, Sequence
 
 from jaxcomm.distributed.connect import stages
 from jaxcomm.distributed.connect.addresses import Route, local_address, routes
-from jaxcomm.distributed.connect.settings import FABRIC, Settings
+from jaxcomm.distributed.connect.settings import Settings
+from jaxcomm.distributed.rails.named_rails import FABRIC
 from jaxcomm.errors import JaxcommError
 
 

@@ -28,7 +28,7 @@ from jaxcomm.distributed.connect.introductions import (
 )
 from jaxcomm.distributed.connect.listener import Listener
 from jaxcomm.distributed.connect.membership import ABSENT, Membership, MessageCore
-from jaxcomm.distributed.connect.settings import FABRIC, Settings
+from jaxcomm.distributed.connect.settings import Settings
 from jaxcomm.distributed.connect.tcp_paths import TcpPath
 from jaxcomm.distributed.connect.udp_paths import UdpPath
 from jaxcomm.distributed.rails import rail_ends
@@ -41,6 +41,7 @@ from jaxcomm.distributed.rails.connections import (
     say_down,
     used_rails,
 )
+from jaxcomm.distributed.rails.named_rails import FABRIC
 from jaxcomm.distributed.rails.planned_rails import shares_of
 from jaxcomm.distributed.rails.rail_ends import RailEnd
 from jaxcomm.distributed.rails.repair import Repair
@@ -273,7 +274,9 @@ def _start(
     repair = None
     if len(used) > 1 and leads:
         changed = ChangedAddresses(own.process)
-        repair = Repair(core, own, job.peers, used, kinds, job.key, ends.bound, changed, connections.down)
+        repair = Repair(
+            core, own, job.peers, dict(zip(used, kinds, strict=True)), job.key, ends.bound, changed, connections.down
+        )
     else:
         for each in ends.bound.values():
             each.close()

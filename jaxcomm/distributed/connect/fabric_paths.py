@@ -13,7 +13,7 @@ from collections.abc import Mapping
 from typing import NamedTuple
 
 from jaxcomm.distributed.connect import path_keys
-from jaxcomm.distributed.connect.settings import FABRIC
+from jaxcomm.distributed.rails.named_rails import FABRIC
 from jaxcomm.distributed.rails.rail_ends import RailEnd
 
 

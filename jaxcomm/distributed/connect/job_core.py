@@ -20,8 +20,8 @@ from jaxcomm import ffi
 from jaxcomm.distributed import forks
 from jaxcomm.distributed.connect.fabric_paths import FabricPath
 from jaxcomm.distributed.connect.path_keys import CipherKeys
-from jaxcomm.distributed.connect.settings import MOST_RAILS
 from jaxcomm.distributed.connect.udp_paths import UdpPath
+from jaxcomm.distributed.rails.named_rails import MOST_RAILS
 from jaxcomm.distributed.rails.rail_ends import FabricEnd
 from jaxcomm.environment import LAUNCHER
 from jaxcomm.errors import JaxcommError

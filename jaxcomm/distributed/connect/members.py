@@ -24,7 +24,8 @@ from jaxcomm.distributed.connect.connecting import connect_as
 from jaxcomm.distributed.connect.generations import AgreedGeneration, BarrierEntry, Incarnations
 from jaxcomm.distributed.connect.job_core import JobCore, StepsRunning
 from jaxcomm.distributed.connect.membership import Membership, MessageCore
-from jaxcomm.distributed.connect.settings import NamedRail, Settings
+from jaxcomm.distributed.connect.settings import Settings
+from jaxcomm.distributed.rails.named_rails import NamedRail
 from jaxcomm.errors import JaxcommError
 from jaxcomm.ffi.shares import PlanRails
 from jaxcomm.jax_compat.contexts import hosts

@@ -12,9 +12,9 @@ from typing import Final, NamedTuple
 from jaxcomm.distributed.connect.connector import connect_to
 from jaxcomm.distributed.connect.listener import HANDSHAKE_S
 from jaxcomm.distributed.connect.records import Record, share_memory
-from jaxcomm.distributed.connect.settings import FABRIC
 from jaxcomm.distributed.rails import rail_ends
 from jaxcomm.distributed.rails.lowest_latency_rail import lowest_latency_rail, round_trip_s, with_range_for_small_calls
+from jaxcomm.distributed.rails.named_rails import FABRIC
 from jaxcomm.errors import JaxcommError
 from jaxcomm.ffi.shares import SharesFrom
 from jaxcomm.log import say_once

@@ -15,8 +15,9 @@ from typing import Final, NamedTuple
 
 from jaxcomm.distributed.connect.addresses import listening_socket, local_address
 from jaxcomm.distributed.connect.interfaces import Interface, interfaces
-from jaxcomm.distributed.connect.settings import FABRIC, MOST_RAILS, NamedRail, Settings
+from jaxcomm.distributed.connect.settings import Settings
 from jaxcomm.distributed.rails.fabrics import is_for_tests
+from jaxcomm.distributed.rails.named_rails import FABRIC, MOST_RAILS, NamedRail
 from jaxcomm.environment import FABRIC_TESTS, is_on
 from jaxcomm.errors import JaxcommError
 from jaxcomm.ffi.shares import SharesFrom, in_units

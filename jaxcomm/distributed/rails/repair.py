@@ -15,7 +15,7 @@ import math
 import socket
 import threading
 import time
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping
 from typing import Protocol
 
 from jaxcomm.distributed.connect import fabric_paths, handshake, records, tcp_paths, udp_paths
@@ -27,11 +27,11 @@ from jaxcomm.distributed.connect.interfaces import address_of
 from jaxcomm.distributed.connect.listener import Listener
 from jaxcomm.distributed.connect.path_keys import CipherKeys
 from jaxcomm.distributed.connect.records import Record
-from jaxcomm.distributed.connect.settings import FABRIC
 from jaxcomm.distributed.connect.tcp_paths import TcpPath
 from jaxcomm.distributed.connect.udp_paths import UdpPath
 from jaxcomm.distributed.forks import run_at_exit
 from jaxcomm.distributed.rails.changed_addresses import ChangedAddresses
+from jaxcomm.distributed.rails.named_rails import FABRIC
 from jaxcomm.distributed.rails.outages import Outages, RailTo
 from jaxcomm.errors import JaxcommError
 from jaxcomm.log import say, say_once
@@ -69,7 +69,7 @@ class RailsCore(Protocol):
 class Repair:
     """Reconnects cut rails in the background, until `close`.
 
-    repair = Repair(core, own, peers, ["eth0"], ["tcp"], key, {"eth0": bound}, ChangedAddresses(own.process))
+    repair = Repair(core, own, peers, {"eth0": "tcp"}, key, {"eth0": bound}, ChangedAddresses(own.process))
     repair.close()
 
     Closes itself at process exit, before exit handlers that were registered earlier.
@@ -80,8 +80,7 @@ class Repair:
         core: RailsCore,
         own: Record,
         peers: Mapping[int, Record],
-        names: Sequence[str],
-        kinds: Sequence[str],
+        kinds: Mapping[str, str],
         key: bytes,
         bound: Mapping[str, socket.socket],
         addresses: ChangedAddresses,
@@ -93,15 +92,14 @@ class Repair:
           core: called from several threads, one at a time.
           own: the record of this process.
           peers: the records of the other processes.
-          names: the rails' names, in the order in which the core numbers the rails.
-          kinds: the rails' kinds, "tcp", "udp" or "fabric", in the same order.
+          kinds: each rail's kind, "tcp", "udp" or "fabric", in the order of the rails' numbers in the core.
           key: the key of the generation.
           bound: for each rail, the socket at the rail's address in `own`. `Repair` owns these sockets.
           addresses: the addresses that have changed since the start.
           down: the processes and rails that were not connected at the start; such rails count as cut once.
         """
-        self._core, self._own, self._peers, self._names, self._key = core, own, peers, names, key
-        self._kinds = kinds
+        self._core, self._own, self._peers, self._key = core, own, peers, key
+        self._names, self._kinds = [*kinds], [*kinds.values()]
         self._ends = {end.name: end for end in own.rails}  # with their addresses of now
         self._addresses = addresses
         self._unpublished: set[str] = set()  # rails of this process whose new address the others do not know yet
@@ -112,7 +110,7 @@ class Repair:
         self._listeners: dict[str, Listener] = {}
         self._began: dict[RailTo, float] = {}  # the start of each rail's last attempt
         self._lock = threading.Lock()  # guards the outages and the calls to the core; no core call follows `close`
-        self._outages = Outages(names, (RailTo(process, names.index(name)) for process, name in down))
+        self._outages = Outages(self._names, (RailTo(process, self._names.index(name)) for process, name in down))
         self._end = threading.Event()
         self._thread = threading.Thread(target=self._run, name="jaxcomm repair", daemon=True)
         self._thread.start()

@@ -27,7 +27,7 @@ from jaxcomm.planner.rounding import significant
 from jaxcomm.planner.schedules.candidates import late_specs
 from jaxcomm.planner.schedules.setting import Setting
 from jaxcomm.profile.cluster import SOLVED
-from jaxcomm.profile.straggler import LEAST_LATENESS
+from jaxcomm.profile.lateness import LEAST_LATENESS
 from jaxcomm.simulate import Delays
 
 FEWEST: Final = 20  # at least this many steps are needed to show whether different ranks are late

@@ -15,7 +15,7 @@ from jaxcomm.planner.schedules.candidates import host_specs, late_specs, too_man
 from jaxcomm.planner.schedules.setting import Setting, spec_of
 from jaxcomm.profile import Profile, find_straggler
 from jaxcomm.profile.cluster import Cluster
-from jaxcomm.profile.straggler import LEAST_LATENESS
+from jaxcomm.profile.lateness import LEAST_LATENESS
 from jaxcomm.profile.timed_schedules import ScheduleName
 from jaxcomm.schedules import template
 from jaxcomm.schedules.default_schedules import default_schedule

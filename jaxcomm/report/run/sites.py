@@ -11,7 +11,7 @@ import numpy as np
 
 from jaxcomm.ffi.shares import UNITS
 from jaxcomm.log import printable
-from jaxcomm.profile import straggler
+from jaxcomm.profile import lateness
 from jaxcomm.report.tables import bytes_text, seconds_text, table
 
 ERRORS = 2.0  # standard errors on each side of a gain's 95 % interval
@@ -148,7 +148,7 @@ def timing(site: Mapping[str, Any]) -> Timing:
     transfer = median(site["after_arrival_s"]) if site["arrivals"] else None
     if not knows_arrivals(site):
         return Timing(None, transfer, None)
-    found = straggler.of_arrivals(np.array(site["arrivals"]))
+    found = lateness.of_arrivals(np.array(site["arrivals"]))
     by_s = median(seconds for seconds in found.delays if seconds) if any(found.delays) else 0.0
     late = LateRank(found.rank, found.late_steps, found.steps, by_s) if found.is_late else None
     return Timing(median(map(max, site["arrivals"])), transfer, late)

@@ -1,4 +1,4 @@
-#include "cc/transport/aead.h"
+#include "cc/transport/crypto/aead.h"
 
 #if defined(__aarch64__)
 #include <asm/hwcap.h>

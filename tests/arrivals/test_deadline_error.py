@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from jaxcomm.arrivals import culprits, rows
-from jaxcomm.arrivals.culprits import OpenCall
+from jaxcomm.arrivals import deadline_error, rows
+from jaxcomm.arrivals.deadline_error import OpenCall
 from jaxcomm.arrivals.records import DeviceCalls, Rank, WatchedSite
 from jaxcomm.arrivals.rows import ArrivalsRow, Latest
 from jaxcomm.errors import DeadlineError, JaxcommError
@@ -49,7 +49,7 @@ PLACES: dict[str, tuple[ArrivalsRow | None, bool, str]] = {
 @pytest.mark.parametrize("name", PLACES)
 def test_a_missing_rank_is_named_with_its_place(name: str) -> None:
     missing, is_silent, text = PLACES[name]
-    found = culprits.find(CALL, {1: WAITS} | ({2: missing} if missing else {}), {2} if is_silent else ())
+    found = deadline_error.find(CALL, {1: WAITS} | ({2: missing} if missing else {}), {2} if is_silent else ())
     place = "process 2 on node-2" if missing else "process 2"
     assert found.text == (
         f"{HEAD}rank 2 of 3 has not arrived after 4.0 s; 0,1 wait.\n  Rank 2 is {place}{text}\n"
@@ -61,12 +61,12 @@ def test_a_missing_rank_is_named_with_its_place(name: str) -> None:
 
 
 def test_several_missing_ranks_are_named_together() -> None:
-    found = culprits.find(CALL, {}, set())
+    found = deadline_error.find(CALL, {}, set())
     assert found.text.startswith(f"{HEAD}ranks 1,2 of 3 have not arrived after 4.0 s; 0 waits.\n")
 
 
 def test_a_collective_that_hangs_although_all_have_arrived_says_so() -> None:
-    found = culprits.find(CALL, {1: WAITS, 2: row(2, 12, is_open=False)}, set())
+    found = deadline_error.find(CALL, {1: WAITS, 2: row(2, 12, is_open=False)}, set())
     assert found.text.startswith(
         f"{HEAD}all 3 ranks have arrived, but the collective has not ended on ranks 0,1 after 4.0 s."
     )
@@ -74,7 +74,7 @@ def test_a_collective_that_hangs_although_all_have_arrived_says_so() -> None:
 
 
 def test_without_the_store_no_rank_is_blamed() -> None:
-    found = culprits.without_rows(CALL)
+    found = deadline_error.without_rows(CALL)
     assert "rank 0 of 3 has waited for 4.0 s, and the job's key-value store does not answer" in found.text
     assert (found.record["missing"], found.record["waiting"]) == ([], [0])
 
@@ -82,7 +82,7 @@ def test_without_the_store_no_rank_is_blamed() -> None:
 def test_many_ranks_become_ranges() -> None:
     ranks = tuple(Rank(process, process) for process in range(64))
     call = OpenCall("7", SITE._replace(groups=(ranks,)), ranks[5], 1, 60.0)
-    assert "ranks 0-4,6-63 of 64 have not arrived after 60.0 s; 5 waits." in culprits.find(call, {}, set()).text
+    assert "ranks 0-4,6-63 of 64 have not arrived after 60.0 s; 5 waits." in deadline_error.find(call, {}, set()).text
 
 
 def test_a_row_is_read_as_it_was_published() -> None:

@@ -1,4 +1,4 @@
-#include "cc/transport/aead.h"
+#include "cc/transport/crypto/aead.h"
 
 #include <algorithm>
 #include <array>

@@ -1,4 +1,4 @@
-#include "cc/transport/siphash.h"
+#include "cc/transport/crypto/siphash.h"
 
 #include <cstring>
 

@@ -19,7 +19,7 @@
 #include <utility>
 
 #include "cc/base/status.h"
-#include "cc/transport/libcrypto.h"
+#include "cc/transport/crypto/libcrypto.h"
 
 namespace jaxcomm {
 

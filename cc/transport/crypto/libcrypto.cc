@@ -1,4 +1,4 @@
-#include "cc/transport/libcrypto.h"
+#include "cc/transport/crypto/libcrypto.h"
 
 #include <dlfcn.h>
 
