@@ -7,7 +7,7 @@ from typing import Any, Final
 import jax
 from jaxlib import _jax
 
-from jaxcomm.jax_compat.job import key_value_store
+from jaxcomm.jax_compat.job import key_value_store, own_incarnation
 
 HEARTBEAT_S = 100  # JAX's default
 _SHUTDOWN_S = 60
@@ -57,6 +57,8 @@ def register_absent(address: str, processes: int, process: int, devices: int, ke
     jax.config.update("jax_num_cpu_devices", devices)
     jax.config.update("jax_enable_recoverability", True)
     jax.distributed.initialize(address, processes, process, initialization_timeout=_LONGEST_START_S)
+    incarnation = own_incarnation()
     key_value_store().key_value_set(key, value)
     jax.local_devices()
-    jax.distributed.shutdown()
+    if key_value_store().get_live_nodes([process]) == {process: incarnation}:  # else the process itself has registered
+        jax.distributed.shutdown()
