@@ -248,6 +248,11 @@ def test_lines_say_whose_they_are_on_the_same_stream(tmp_path: Path) -> None:
     assert sorted(found.stderr.splitlines()) == ["[0] täst", "[1] täst"]
 
 
+def test_an_unfinished_line_is_shown_though_another_program_keeps_the_stream() -> None:
+    found = run("-n", 1, "--", "sh", "-c", "setsid sleep 20 & printf unfinished; exit 3")
+    assert (found.returncode, found.stdout) == (3, "[0] unfinished\n")
+
+
 def test_modules_and_programs_run_too() -> None:
     found = run("-n", 1, "-m", "platform", "--terse")
     assert found.stdout == f"[0] {platform.platform(terse=True)}\n"

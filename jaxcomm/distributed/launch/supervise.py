@@ -86,9 +86,8 @@ def supervise(
         stack.callback(_end, children)
 
         def start(process: int) -> None:
-            child = _Child(process, command, environments[process], show)
+            child = _Child(process, command, environments[process], show, groups)
             children.append(child)
-            os.write(groups, f"start {child.pid}\n".encode())
             for file in (child.ended, *child.streams):
                 selector.register(file, selectors.EVENT_READ, child)
 
@@ -109,7 +108,6 @@ def supervise(
                     for each in (child.ended, *child.streams):
                         selector.unregister(each)
                     children.remove(child)
-                    os.write(groups, f"end {child.pid}\n".encode())  # the system may reuse this number from now on
                     end = End(child.process, child.end(), tuple(child.last_lines))
                     if failure is not None:
                         continue
@@ -152,8 +150,11 @@ class _Child:
       last_lines: the last lines of the process's output.
     """
 
-    def __init__(self, process: int, command: Sequence[str], environment: Mapping[str, str], show: Show) -> None:
+    def __init__(
+        self, process: int, command: Sequence[str], environment: Mapping[str, str], show: Show, groups: int
+    ) -> None:
         self.process = process
+        self._groups = groups  # the guard's descriptor
         self.last_lines: deque[str] = deque(maxlen=_LAST_LINES)
         self._show = show
         self._stopped_since: float | None = None
@@ -174,7 +175,14 @@ class _Child:
             preexec_fn=end_with_launcher,
         )
         self.pid = self._running.pid
-        self.ended = os.pidfd_open(self.pid)
+        self._tell_guard("start")
+        try:
+            self.ended = os.pidfd_open(self.pid)
+        except OSError:
+            self.signal(signal.SIGKILL)
+            self._tell_guard("end")
+            self._running.wait()
+            raise
         assert self._running.stdout is not None and self._running.stderr is not None
         self._stderr = self._running.stderr.fileno()
         self.streams = {self._running.stdout.fileno(): Lines(), self._stderr: Lines()}
@@ -187,9 +195,7 @@ class _Child:
             data = os.read(file, 65536)
         except BlockingIOError:
             return False
-        for line in self.streams[file].add(data, time.monotonic()):
-            self.last_lines.append(line)
-            self._show(self.process, line, file == self._stderr)
+        self._show_lines(file, data)
         return bool(data)
 
     def signal(self, number: int) -> None:
@@ -212,15 +218,26 @@ class _Child:
     def end(self) -> int:
         """Kills the group, shows its last output, and returns the exit status of its first process."""
         self.signal(signal.SIGKILL)  # the group's number cannot be reused before its first process is reaped
+        self._tell_guard("end")  # before the system may reuse the number, after the kill that the guard would repeat
         status = self._running.wait()
         for file in self.streams:
             while self.read(file):
                 pass
+            self._show_lines(file, b"")  # an unfinished line, if another program keeps the stream open
         os.close(self.ended)
         for stream in (self._running.stdout, self._running.stderr):
             if stream is not None:
                 stream.close()
         return status
+
+    def _show_lines(self, file: int, data: bytes) -> None:
+        for line in self.streams[file].add(data, time.monotonic()):
+            self.last_lines.append(line)
+            self._show(self.process, line, file == self._stderr)
+
+    def _tell_guard(self, change: str) -> None:
+        with contextlib.suppress(BrokenPipeError):  # the job goes on if the guard was killed
+            os.write(self._groups, f"{change} {self.pid}\n".encode())
 
 
 @contextlib.contextmanager
