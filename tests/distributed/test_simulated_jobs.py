@@ -21,14 +21,19 @@ from tests.distributed.simulated_job.service import Client, Service
 
 HISTORIES = 500
 FOUND = {
-    8: "the keys of generations without a surviving member stayed in the store",
+    6: "a launcher that was killed after a process's end left other processes of the process's group behind",
+    9: "the keys of generations without a surviving member stayed in the store",
     22: "a death during the first connecting ended all others",
+    26: "the launcher's guard could kill groups of other programs after an error of the launcher",
+    31: "the end of the launcher's guard ended the job",
     50: "a process that read the entries late chose another name for the generation",
-    60: "late processes that arrived together trained a finished job from the beginning",
-    175: "two calls of catch_up had one number after the lowest process had been started again twice",
-    185: "those that connected waited for a process until it was started again, though its end had been reported",
-    197: 'a death while plan="auto" began ended all others',
+    144: "late processes that arrived together trained a finished job from the beginning",
+    152: "the last line was lost if it had no end and another program kept the process's stream open",
+    233: "those that connected waited for a process until it was started again, though its end had been reported",
+    240: "a process survived the launcher if its descriptor could not be opened",
+    319: 'a death while plan="auto" began ended all others',
     788: 'a process that stopped while plan="auto" began ended another',
+    950: "two calls of catch_up had one number after the lowest process had been started again twice",
 }
 
 

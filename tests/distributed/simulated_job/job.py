@@ -19,19 +19,15 @@ from greenlet import GreenletExit
 from jax.experimental.multihost_utils import ProcessFailureError, _live_devices, _LiveDevices
 
 from jaxcomm import errors
-from jaxcomm.distributed.connect.generations import entry_of_ended
 from jaxcomm.distributed.connect.settings import Settings
-from jaxcomm.distributed.launch.supervise import GRACE_S, End, Reaction
 from jaxcomm.errors import DeadlineError
-from tests.distributed.simulated_job.modules import Modules
 from tests.distributed.simulated_job.scheduler import Owner, Scheduler, Waiters
-from tests.distributed.simulated_job.service import Client, Service
+from tests.distributed.simulated_job.service import Service
 from tests.distributed.simulated_job.start import Core, Start
+from tests.distributed.simulated_job.supervisor import Launcher
 
 BLOCKS, BLOCK = 6, 2  # blocks of the training, steps of a block
 LONGEST_S: Final = 3000.0  # virtual time after which a job that has not ended hangs
-_REPORT_S: Final = 2.0
-_STOPPED_S: Final = 10.0
 _MEMBERS: Final = "jaxcomm.distributed.connect.members"
 _STORE: Final = "jaxcomm.distributed.store"
 
@@ -103,9 +99,10 @@ class Job:
         self._slow_until = self._slow_from + random.uniform(0.1, 3)
         self._ended: deque[tuple[int, int]] = deque()
         self._woken: Waiters = []
-        self._supervisor = Owner()
+        self.launcher = Launcher(self, seed) if self.is_launched else None
+        self._supervisor = self.launcher or Owner()
         self._pending = 0  # starts that are planned
-        self._is_failing = False
+        self.is_failing = False
         self._struck: dict[int, float] = {}  # by process: when a fault last struck it
         self._generations: dict[str, dict[int, int]] = {}
         self._counts: dict[tuple[str, int], dict[int, int]] = {}
@@ -143,13 +140,16 @@ class Job:
             f"{self.processes} processes, {'launched' if self.is_launched else 'other supervisor'}, "
             f"hosts {[each.host for each in self.settings]}{', auto plan' * self.has_auto_plan}"
         )
-        for process in range(self.processes):
-            self._start_after(process, 0.3 * scheduler.random.random())
-        scheduler.spawn(self._supervisor, self._supervise)
+        if self.launcher is not None:
+            scheduler.spawn(self.launcher, self.launcher.run)
+        else:
+            for process in range(self.processes):
+                self._start_after(process, 0.3 * scheduler.random.random())
+            scheduler.spawn(self._supervisor, self._supervise)
         scheduler.run(LONGEST_S, self._is_over)
         if not self._is_over():
             self.wrong.append(f"starts {', '.join(map(str, self._alive()))} hang")
-        elif not self._has_finished and not self._is_failing:
+        elif not self._has_finished and not self.is_failing:
             self.wrong.append("no process has finished")
         for owner in [*self.starts, self._supervisor]:
             scheduler.end(owner)
@@ -166,6 +166,8 @@ class Job:
         return [each for each in self.starts if not each.is_dead]
 
     def _is_over(self) -> bool:
+        if self.launcher is not None:
+            return self.launcher.is_over and all(each.status is not None for each in self.launcher.system.processes)
         return not self._alive() and not self._pending and not self._ended
 
     # The program.
@@ -272,17 +274,13 @@ class Job:
 
     # The supervisor.
 
-    def _start_after(self, process: int, seconds: float) -> None:
-        self._pending += 1
-
-        def start() -> None:
-            self._pending -= 1
-            made = Start(self, process, len(self.starts))
-            self.starts.append(made)
-            made.say("starts")
-            self.scheduler.spawn(made, lambda: self._program(made))
-
-        self.scheduler.at(self.scheduler.now + seconds, start)
+    def start(self, process: int) -> Start:
+        """Starts the program in a process."""
+        made = Start(self, process, len(self.starts))
+        self.starts.append(made)
+        made.say("starts")
+        self.scheduler.spawn(made, lambda: self._program(made))
+        return made
 
     def end(self, start: Start, status: int) -> None:
         """A start of a process has ended."""
@@ -295,71 +293,29 @@ class Job:
         for core in start.cores:
             if not core.is_closed:
                 core.tell_peers(has_left=False)
-        self._ended.append((start.process, status))
-        self.scheduler.notify(self._woken)
+        if self.launcher is not None:
+            self.launcher.has_ended(self.launcher.process_of(start), status)
+        else:
+            self._ended.append((start.process, status))
+            self.scheduler.notify(self._woken)
+
+    def _start_after(self, process: int, seconds: float) -> None:
+        self._pending += 1
+
+        def start() -> None:
+            self._pending -= 1
+            self.start(process)
+
+        self.scheduler.at(self.scheduler.now + seconds, start)
 
     def _supervise(self) -> None:
-        quiet = Modules({}, {"jaxcomm.cli.launch"}, print=lambda *words, **_: None)
-        most = 10
-        restarts = quiet["jaxcomm.cli.launch"]._Restarts(self, self.processes, most, keeps_going=False)
-        restarts.__class__.__init__.__globals__["_report"] = lambda *_: None
+        """Another supervisor than `jaxcomm launch`: it starts each process that has failed again, some time later."""
         while True:
             while not self._ended:
                 self.scheduler.wait(self._woken)
-            process, status = self._ended[0]
-            if self._is_failing:
-                pass
-            elif self.is_launched:
-                reaction = restarts.after_end(End(process, status))
-                if reaction is Reaction.START_AGAIN:
-                    self._start_after(process, 0.01)
-                elif reaction is Reaction.END_JOB:
-                    self._is_failing = True
-                    self._end_all()
-                    if not self._has_finished and restarts._restarts < most:
-                        self.wrong.append("the supervisor ends the job")
-            elif status != 0 and all(each.process != process for each in self._alive()):
+            process, status = self._ended.popleft()
+            if status != 0 and all(each.process != process for each in self._alive()):
                 self._start_after(process, self.scheduler.random.uniform(0.5, 10.0))
-            self._ended.popleft()
-
-    def _end_all(self) -> None:
-        for each in self._alive():
-            self._preempt(each)
-
-        def kill() -> None:
-            for each in self._alive():
-                self.end(each, -9)
-
-        self.scheduler.at(self.scheduler.now + GRACE_S, kill)
-
-    def report_end(self, process: int) -> bool:
-        """Stands in for `Coordinator.report_end`: a process that is killed after some time reports the end."""
-        reporter, done = Owner(), []
-
-        def connect(address: str, process: int, **_: Any) -> Client:
-            def request(name: str, run: Callable[[], Any]) -> Any:
-                self.scheduler.sleep(self.latency())
-                return run()
-
-            return Client(self.service, process, self.scheduler.random.getrandbits(62) + 1, request)
-
-        stand_in = SimpleNamespace(get_distributed_runtime_client=connect)
-        modules = Modules({"jaxlib._jax": stand_in}, {"jaxcomm.jax_compat.coordination"})
-
-        def report() -> None:
-            with suppress(jax.errors.JaxRuntimeError):
-                modules["jaxcomm.jax_compat.coordination"].report_end(
-                    "coordinator:1", process, *entry_of_ended(process)
-                )
-            done.append(True)
-            self.scheduler.notify(waiting)
-
-        waiting: Waiters = []
-        self.scheduler.spawn(reporter, report)
-        if not done:
-            self.scheduler.wait(waiting, _REPORT_S)
-        self.scheduler.end(reporter)
-        return True
 
     # Faults.
 
@@ -388,24 +344,27 @@ class Job:
             self.scheduler.sleep(0.0)
         elif fault.kind == "stop":
             start.stopped_until = now + fault.seconds
-            self._costs += 1
-            if self.is_launched and fault.seconds > _STOPPED_S:
-                until = now + _STOPPED_S + self.scheduler.random.random()
-                self.scheduler.at(until, lambda: start.stopped_until > until and self.end(start, -9))
+            is_awaited = f"cpu:local_topology/cpu/{start.process}" not in self.service.values
+            self._costs += 1 + (is_awaited and fault.seconds > 120.0)  # process 0, too, which waits for the devices
+            if self.launcher is not None:
+                self.launcher.stop(start, fault.seconds)
             self.scheduler.sleep(0.0)
         elif fault.kind == "partition":
             start.partitioned_until = now + fault.seconds
             self._costs += 2  # process 0, too, which waits two minutes for the devices of all
         elif fault.kind == "preempt":
             self._costs += 1
-            self._preempt(start)
+            self.terminate(start)
             self.scheduler.sleep(0.0)
         elif fault.kind == "twin":
             self._costs += 2  # the end of one may count for the other
             self._start_after(start.process, 0.0)
 
-    def _preempt(self, start: Start) -> None:
-        if (handler := start.handlers.get(15)) is not None:
+    def terminate(self, start: Start) -> None:
+        """A process receives SIGTERM. A stopped process acts on it once it runs again."""
+        if start.stopped_until > self.scheduler.now:
+            self.scheduler.at(start.stopped_until, lambda: start.is_dead or self.terminate(start))
+        elif (handler := start.handlers.get(15)) is not None:
             handler(15, None)
         else:
             self.scheduler.at(self.scheduler.now, lambda: self.end(start, -15))
@@ -464,9 +423,12 @@ class Job:
 
     def _check_at_end(self) -> None:
         names = {each.split("/")[1] for each in self.service.values if re.match("jaxcomm/[0-9a-f]{16}/", each)}
-        # A process that was cut off may still wait in a generation that the others have left behind.
-        was_cut_off = any(fault.kind == "partition" for fault in self.faults)
-        if len(names) > 1 and not self._is_failing and not was_cut_off:
+        # A process that was cut off or stopped may still wait in a generation that the others have left behind.
+        was_cut_off = any(
+            fault.kind == "partition" or (fault.kind == "stop" and fault.seconds > self.service.heartbeat_timeout_s)
+            for fault in self.faults
+        )
+        if len(names) > 1 and not self.is_failing and not was_cut_off:
             self.wrong.append(f"the store has keys of {len(names)} generations")
         self._check_times()
         lives = len(self.starts) - self.processes
@@ -476,7 +438,8 @@ class Job:
     def _check_times(self) -> None:
         """No process waits longer for a dead process than until its end is reported, or the time limits pass."""
         is_calm = self._slow_from > LONGEST_S and not {"stop", "partition"} & {each.kind for each in self.faults}
-        most = {"advance": 1.0 if self.is_launched else 21.0, "end": 20.0 if self.is_launched else 80.0}
+        restarts = len(self.starts) - self.processes  # another supervisor may take ten seconds for each
+        most = {"advance": 1.0, "end": 20.0} if self.is_launched else {"advance": 21.0, "end": 70.0 + 10.0 * restarts}
         if not is_calm:
             most = {"end": 400.0}
         self.longest["end"] = max(time for time, _ in self.scheduler.trace)

@@ -85,6 +85,12 @@ class Scheduler:
             self._push(self.now + self.random.random() * seconds, task, number, True)
         waiters.clear()
 
+    def wake(self, waiters: Waiters) -> None:
+        """Wakes all waiters now, in their order."""
+        for task, number in waiters:
+            self._push(self.now, task, number, True)
+        waiters.clear()
+
     def end(self, owner: Owner) -> None:
         """Ends all tasks of an owner except the present one. Call it in an event, or in a task of the owner."""
         owner.is_dead = True
