@@ -44,7 +44,7 @@ Capture = pytest.CaptureFixture[str]
         (["simulate", "--sizes", "10TiB"], "'10TiB' is too large; sizes go to 1TiB"),
         (["simulate", "--sizes", f"{'9' * 400}GiB"], "is too large; sizes go to 1TiB"),
         (["verify", "--schedule", "ring", "--ranks", "1..99999999999"], "'1..99999999999' goes beyond 65536"),
-        (["verify", "--schedule", "ring", "--ranks", "²"], "'²' is not a positive number"),
+        (["verify", "--schedule", "ring", "--ranks", "²"], "'²' is not a number or a range"),
         (["plan", "p.json", "--hosts", "4+4", "--slow", "0"], "'0' is not a factor from 1 to 1e6"),
         (["plan", "p.json", "--racks", "4+4", "--uplink", "nan"], "'nan' is not a factor from 1 to 1e6"),
         (["profile", "import", "x.txt", "--rail", "eth1"], "'eth1' is not a rail and its transport; write for example"),
