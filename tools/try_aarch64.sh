@@ -15,7 +15,7 @@ exec $zig c++ -target aarch64-linux-gnu.2.28 "\$@"
 END
 chmod +x "$here/c++"
 # Not dynamic: each shared library would have a libc++ of its own.
-"${BAZEL:-bazel}" test --platforms=//tools:aarch64 --extra_toolchains=//tools:aarch64_toolchain \
+"${BAZEL:-/usr/bin/bazel}" test --platforms=//tools:aarch64 --extra_toolchains=//tools:aarch64_toolchain \
   --platform_suffix=-aarch64 --repo_env=CC="$here/c++" --sandbox_writable_path="$here/cache" \
   --dynamic_mode=off --run_under="qemu-aarch64 -L $here/root" --test_timeout=3600 //cc/kernels/... //cc/transport/...
 
