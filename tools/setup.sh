@@ -121,7 +121,7 @@ setup_aarch64() {
   mkdir -p build/aarch64/root
   # Only unpacked: nothing for aarch64 runs before QEMU is asked to. By tar, because a folder that mmdebstrap makes without
   # root cannot be removed without root. Devices need root.
-  quietly mmdebstrap --architectures=arm64 --variant=extract --include=libstdc++6,python3-minimal bookworm \
+  quietly mmdebstrap --architectures=arm64 --variant=extract --include=libstdc++6,python3 bookworm \
     build/aarch64/root.tar
   tar --extract --file build/aarch64/root.tar --directory build/aarch64/root --exclude './dev/*'
   quietly .venv/bin/python -m uv pip install --only-binary :all: --python-platform aarch64-manylinux_2_28 \
