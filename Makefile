@@ -2,7 +2,8 @@
 # JAXCOMM_CUDA=ON also downloads NVIDIA's compiler into .venv and builds the CUDA core, which needs no GPU.
 
 BIN := .venv/bin
-BAZEL ?= bazel
+# Debian's, which `tools/setup.sh bazel` installs; another one on PATH may be too new for WORKSPACE.
+BAZEL ?= /usr/bin/bazel
 FUZZ_SECONDS ?= 60
 HISTORIES ?= 100000
 SEED ?= 0

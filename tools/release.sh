@@ -18,7 +18,9 @@ for machine in x86_64 aarch64; do
   _PYTHON_HOST_PLATFORM=linux-$machine JAXCOMM_CUDA=OFF CC="$zig cc $target" CXX="$zig c++ $target" \
     CMAKE_ARGS="-DCMAKE_SYSTEM_NAME=Linux -DCMAKE_SYSTEM_PROCESSOR=$machine -DCMAKE_MODULE_LINKER_FLAGS=$libgcc" \
     python -m pip wheel dist/*.tar.gz --no-build-isolation --no-deps --wheel-dir build/release
-  auditwheel repair --plat "manylinux_2_28_$machine" --only-plat --wheel-dir dist build/release/*_"$machine".whl
+  # auditwheel accepts only platforms of the processor that Python reports.
+  python -c "import platform; platform.machine = lambda: '$machine'; from auditwheel.main import main; exit(main())" \
+    repair --plat "manylinux_2_28_$machine" --only-plat --wheel-dir dist build/release/*_"$machine".whl
   python -m zipfile -e dist/*_"$machine".whl "build/release/$machine"
   if [[ $(readelf --dyn-syms --wide "build/release/$machine/jaxcomm/ffi/libjaxcomm_cpu.so") != *" UND memcpy"* ]]; then
     echo "release: the core for $machine has a memcpy of its own in place of glibc's. Cure: see which function of zig's" \

@@ -114,12 +114,16 @@ install_released() {
 
 setup_aarch64() {
   local jax
-  debian_packages debian-archive-keyring mmdebstrap qemu-user
+  debian_packages debian-archive-keyring mmdebstrap qemu-user uidmap
   jax=$(.venv/bin/python -c 'from importlib.metadata import version; print(version("jax"))')
   echo "Setting up Python and JAX for aarch64 in build/aarch64 (200 MB)"
   rm -rf build/aarch64
-  # Only unpacked: nothing for aarch64 runs before QEMU is asked to.
-  quietly mmdebstrap --architectures=arm64 --variant=extract --include=libstdc++6,python3-minimal bookworm build/aarch64/root
+  mkdir -p build/aarch64/root
+  # Only unpacked: nothing for aarch64 runs before QEMU is asked to. By tar, because a folder that mmdebstrap makes without
+  # root cannot be removed without root. Devices need root.
+  quietly mmdebstrap --architectures=arm64 --variant=extract --include=libstdc++6,python3 bookworm \
+    build/aarch64/root.tar
+  tar --extract --file build/aarch64/root.tar --directory build/aarch64/root --exclude './dev/*'
   quietly .venv/bin/python -m uv pip install --only-binary :all: --python-platform aarch64-manylinux_2_28 \
     --python-version 3.11 --target build/aarch64/packages "jax==$jax" dist/*_aarch64.whl
 }

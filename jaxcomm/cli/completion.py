@@ -28,6 +28,8 @@ def script(shell: str, parsers: Mapping[str, argparse.ArgumentParser]) -> str:
         raise CommandError(f"--print-completion is {shell!r}.\n  Cure: one of {', '.join(SHELLS)}.", BAD_USAGE)
     shtab = load_extra("shtab", _USE)
     root = argparse.ArgumentParser(prog="jaxcomm")
+    root.add_argument("--version", action="store_true", help="print the version")
+    root.add_argument("--print-completion", choices=SHELLS, help="print a shell's script")
     commands = root.add_subparsers()
     groups: dict[str, argparse._SubParsersAction[argparse.ArgumentParser]] = {}
     for name, parser in sorted(parsers.items()):  # a command comes before those whose names begin with its name

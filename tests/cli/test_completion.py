@@ -13,6 +13,8 @@ from jaxcomm.cli.dispatch import COMMANDS
 Capture = pytest.CaptureFixture[str]
 
 COMPLETIONS = {
+    "--": "--help --version --print-completion",
+    "--print-completion ": "bash zsh fish",
     "pro": "profile",
     "profile ": "drop-bound import step",
     "testbed r": "run",
