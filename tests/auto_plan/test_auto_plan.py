@@ -21,7 +21,7 @@ from jaxcomm.auto_plan.links import MeasuredLinks
 from jaxcomm.distributed.rails.outages import ProcessGone
 from jaxcomm.errors import JaxcommError
 from jaxcomm.plan import encode
-from jaxcomm.profile import Profile, straggler
+from jaxcomm.profile import Profile, lateness
 from jaxcomm.schedules.default_schedules import default_schedule
 
 LINKS = {
@@ -95,7 +95,7 @@ class Run:
 
     def _plan_text(self, profile: Profile, has_ended: Callable[[float], bool]) -> str:
         del has_ended
-        self.planned.append(straggler.late_ranks(profile))
+        self.planned.append(lateness.late_ranks(profile))
         return encode(planner.plan(profile))
 
 
