@@ -10,6 +10,7 @@ import sys
 import time
 import urllib.parse
 import urllib.request
+from collections.abc import Callable
 
 import jax
 import jax.numpy as jnp
@@ -55,17 +56,27 @@ def values(prometheus: str, expression: str) -> list[float]:
         return [float(series["value"][1]) for series in json.load(reply)["data"]["result"]]
 
 
+def wait_for(holds: Callable[[], bool]) -> None:
+    """Waits until a condition holds, for PATIENCE_S at most."""
+    deadline = time.monotonic() + PATIENCE_S
+    while not holds() and time.monotonic() < deadline:
+        time.sleep(0.2)
+
+
 def main(prometheus: str, *ports: str) -> None:
     jax.distributed.initialize()
     jaxcomm.metrics.register()
     prometheus_client.start_http_server(int(ports[jax.process_index()]), addr="127.0.0.1")
+    if jax.process_index() == 0:  # rates need values from before the training
+        wait_for(lambda: values(prometheus, "sum(up)") == [2])
+        store.publish("scraped", "")
+    store.lookup("scraped", "process 0 has not seen that both processes are scraped")
     train()
     if jax.process_index() == 0:
-        deadline = time.monotonic() + PATIENCE_S
         found: dict[str, list[float]] = {}
-        while not (found and all(found.values())) and time.monotonic() < deadline:
-            time.sleep(0.2)  # until the latest values have been scraped
-            found = {each: values(prometheus, each) for each in expressions()}
+        wait_for(
+            lambda: found.update({each: values(prometheus, each) for each in expressions()}) or all(found.values())
+        )
         report("values", found=found)
         store.publish("monitored", "")
     store.lookup("monitored", "process 0 has not read the values")
