@@ -84,8 +84,7 @@ def why_begun() -> str | None:
 
     A process has ended, or starts later, or has entered a barrier.
     """
-    entered = {process: BarrierEntry(*json.loads(text)) for process, text in _find_all(_ENTERED).items()}
-    if not entered:
+    if not (entered := _all_entries()):
         return None
     absent = [process for process, entry in entered.items() if not entry.incarnation]
     return f"processes {_listed(absent)} have ended or start later" if absent else "the job has begun"
@@ -149,8 +148,12 @@ def _require_present(absent: Sequence[int]) -> None:
 
 
 def _entries(live: Incarnations) -> dict[int, BarrierEntry]:
-    found = _find_all(_ENTERED)
-    return {process: BarrierEntry(*json.loads(found.get(process, "[]"))) for process in sorted(live)}
+    found = _all_entries()
+    return {process: found.get(process, BarrierEntry()) for process in sorted(live)}
+
+
+def _all_entries() -> dict[int, BarrierEntry]:
+    return {process: BarrierEntry(*json.loads(text)) for process, text in _find_all(_ENTERED).items()}
 
 
 def _names() -> list[AgreedGeneration]:

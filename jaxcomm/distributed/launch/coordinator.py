@@ -38,10 +38,10 @@ _PR_SET_PDEATHSIG: Final = 1  # from linux/prctl.h
 
 
 class Coordinator:
-    """The service's process. It ends when this process ends."""
+    """The process of the service, or of reports to a service elsewhere. It ends when this process ends."""
 
     def __init__(self, address: str, processes: int, *, serves: bool = True) -> None:
-        """Starts the service, and returns when it listens.
+        """Starts the process, and returns when it serves or reports.
 
         Args:
           address: "host:port" of the service.

@@ -268,21 +268,25 @@ class Job:
             client.key_value_set("cpu:global_topology/cpu", "")
         client.blocking_key_value_get("cpu:global_topology/cpu", 300_000)
 
-    def _register_absent(self, process: int) -> None:
-        """As `coordination.register_absent`."""
+    def new_client(self, process: int) -> Client:
+        """A client that registers for a process, in another one than a start of it."""
 
         def request(name: str, run: Callable[[], Any]) -> Any:
             self.scheduler.sleep(self.latency())
             return run()
 
-        incarnation = self.scheduler.random.getrandbits(62) + 1
-        client = Client(self.service, process, incarnation, request)
+        return Client(self.service, process, self.scheduler.random.getrandbits(62) + 1, request)
+
+    def _register_absent(self, process: int) -> None:
+        """As `coordination.register_absent`."""
+
+        client = self.new_client(process)
         with suppress(jax.errors.JaxRuntimeError):
             client.connect()
             client.key_value_set(*entry_of_ended(process))
             client.key_value_set(f"cpu:local_topology/cpu/{process}", "")
             client.blocking_key_value_get("cpu:global_topology/cpu", 300_000)
-            if client.get_live_nodes([process]) == {process: incarnation}:
+            if client.get_live_nodes([process]) == {process: client.incarnation}:
                 self._costs += any(each.process == process for each in self.starts)  # it may have registered since
                 client.shutdown()
 

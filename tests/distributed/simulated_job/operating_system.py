@@ -112,7 +112,7 @@ class System:
         self._wakeup_file = -1
         self._forked: Process | None = None  # the process whose first code runs
 
-    # What happens outside the launcher.
+    # Events outside the launcher.
 
     def write(self, process: Process, stream: int, data: bytes) -> None:
         """A process, or one of its group, writes to one of its streams."""
@@ -155,7 +155,7 @@ class System:
         """Whether the launcher has closed all descriptors, and the guard has to kill nothing."""
         return not self.files and not self.guarded and self._wakeup_file == -1
 
-    # What the launcher calls.
+    # Calls of the launcher.
 
     def stand_ins(self) -> dict[str, object]:
         """The modules that the launcher imports."""

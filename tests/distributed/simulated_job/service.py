@@ -167,10 +167,10 @@ class Client:
         incarnation: int,
         request: Callable[[str, Callable[[], Any]], Any] = lambda name, run: run(),
     ) -> None:
-        self._service, self._process, self._incarnation, self._request = service, process, incarnation, request
+        self._service, self._process, self.incarnation, self._request = service, process, incarnation, request
 
     def connect(self) -> None:
-        self._request("connect", lambda: self._service.register(self._process, self._incarnation))
+        self._request("connect", lambda: self._service.register(self._process, self.incarnation))
 
     def shutdown(self) -> None:
         def run() -> None:
@@ -180,7 +180,7 @@ class Client:
         self._request("shutdown", run)
 
     def heartbeat(self) -> None:
-        self._request("heartbeat", lambda: self._service.heartbeat(self._process, self._incarnation))
+        self._request("heartbeat", lambda: self._service.heartbeat(self._process, self.incarnation))
 
     def key_value_set(self, key: str, value: str, allow_overwrite: bool = False) -> None:
         self._request(f"set {key}", lambda: self._service.put(key, value, allow_overwrite))

@@ -6,10 +6,9 @@ import contextlib
 import errno
 import signal
 from argparse import Namespace
-from collections.abc import Callable
 from random import Random
 from types import SimpleNamespace
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Final
 
 import jax
 
@@ -19,7 +18,6 @@ from tests.distributed.simulated_job.launch_invariants import REPORT_S, LaunchIn
 from tests.distributed.simulated_job.modules import Modules, Overlay
 from tests.distributed.simulated_job.operating_system import Process, System
 from tests.distributed.simulated_job.scheduler import Owner, Waiters
-from tests.distributed.simulated_job.service import Client
 
 if TYPE_CHECKING:
     from tests.distributed.simulated_job.job import Job
@@ -66,7 +64,7 @@ class Launcher(Owner):
         self._invariants = LaunchInvariants(self)
 
     def _draw_faults(self) -> None:
-        """Draws the faults. Of counts until something fails, -1 stands for never."""
+        """Draws the faults. The count -1 means that the call never fails."""
         random, processes = self.random, self.job.processes
         self._signals: list[tuple[int, float, bool]] = []  # number, when, and whether that counts ended processes
         if random.random() < 0.15:
@@ -162,14 +160,7 @@ class Launcher(Owner):
         self._reports -= 1
         job, reporter, done = self.job, Owner(), []
 
-        def connect(address: str, process: int, **_: Any) -> Client:
-            def request(name: str, run: Callable[[], Any]) -> Any:
-                self.scheduler.sleep(job.latency())
-                return run()
-
-            return Client(job.service, process, self.scheduler.random.getrandbits(62) + 1, request)
-
-        stand_in = SimpleNamespace(get_distributed_runtime_client=connect)
+        stand_in = SimpleNamespace(get_distributed_runtime_client=lambda address, process, **_: job.new_client(process))
         modules = Modules({"jaxlib._jax": stand_in}, {"jaxcomm.jax_compat.coordination"})
 
         def report() -> None:
