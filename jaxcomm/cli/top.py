@@ -1,4 +1,4 @@
-"""`jaxcomm top`: watches the jobs of this user that run on this host."""
+"""`jaxcomm top`: watches the jobs of this user that run on this host, or on several."""
 
 from __future__ import annotations
 
@@ -8,7 +8,6 @@ import os
 import select
 import sys
 import termios
-import time
 import tty
 from argparse import ArgumentParser, Namespace
 from collections.abc import Iterator, Sequence
@@ -20,10 +19,12 @@ from jaxcomm.cli.exit_codes import OK
 from jaxcomm.errors import JaxcommError, load_extra, require_extras
 from jaxcomm.report.job import numbers, screen
 from jaxcomm.report.job.numbers import RunningJob
-from jaxcomm.watch.reader import Reader, Snapshot
+from jaxcomm.watch.hosts import HostsReader
+from jaxcomm.watch.reader import Snapshot
 
 EXAMPLE = """
     jaxcomm top                        # the job that started last; q ends the view
+    jaxcomm top --hosts node2,node3    # their processes, too
     jaxcomm top --once                 # all jobs, once; also if the output is no terminal
     jaxcomm top --json                 # all jobs, once, for a program
 """
@@ -41,6 +42,13 @@ def add_arguments(parser: ArgumentParser) -> None:
         metavar="S",
         help="seconds between two readings (1)",
     )
+    parser.add_argument(
+        "--hosts",
+        type=lambda text: text.split(","),
+        default=[],
+        metavar="HOST,…",
+        help="also the processes on these hosts, through ssh without a password",
+    )
     parser.add_argument("--once", action="store_true", help="print the present state and end")
     options.as_json(parser)
 
@@ -49,11 +57,15 @@ def run(args: Namespace) -> int:
     """Shows the jobs until the shown job ends or the user quits."""
     if not args.json:
         require_extras("jaxcomm top", "rich")
-    reader = Reader()
+    with contextlib.closing(HostsReader(args.hosts)) as reader:
+        return _show(args, reader)
+
+
+def _show(args: Namespace, reader: HostsReader) -> int:
     snapshots = reader.read()
     found = _jobs(args.job, snapshots, [])
     if not found:
-        raise _nothing(args.job, snapshots)
+        raise _nothing(args, snapshots)
     if args.json:
         output.print_json("top", {"jobs": [dataclasses.asdict(each) for each in found]})
         return OK
@@ -69,7 +81,7 @@ def run(args: Namespace) -> int:
     return OK
 
 
-def _watch(console: Any, reader: Reader, name: str, snapshots: list[Snapshot], interval: float) -> float | None:
+def _watch(console: Any, reader: HostsReader, name: str, snapshots: list[Snapshot], interval: float) -> float | None:
     """Shows the job on the whole screen. Returns its last known run time in seconds, or None if the user quits."""
     live = load_extra("rich.live", "jaxcomm top").Live(console=console, screen=True, auto_refresh=False)
     before: list[Snapshot] = []
@@ -111,17 +123,18 @@ def _page(job: RunningJob, present: Sequence[RunningJob], console: Any) -> Any:
 
 
 def _jobs(wanted: str | None, snapshots: Sequence[Snapshot], before: Sequence[Snapshot]) -> list[RunningJob]:
-    found = numbers.jobs(snapshots, before, time.monotonic() * 1e6)
+    found = numbers.jobs(snapshots, before)
     if wanted is None:
         return found
     return [job for job in found if wanted in (job.name, *(str(each.pid) for each in job.processes))]
 
 
-def _nothing(wanted: str | None, snapshots: Sequence[Snapshot]) -> JaxcommError:
-    if wanted is not None and snapshots:
+def _nothing(args: Namespace, snapshots: Sequence[Snapshot]) -> JaxcommError:
+    where = " or ".join([os.uname().nodename, *args.hosts])
+    if args.job is not None and snapshots:
         names = ", ".join(job.name for job in _jobs(None, snapshots, []))
-        return JaxcommError(f"no job {wanted} of yours runs on this host.\n  Cure: one of these: {names}.")
+        return JaxcommError(f"no job {args.job} of yours runs on {where}.\n  Cure: one of these: {names}.")
     return JaxcommError(
-        f"no job of yours runs on {os.uname().nodename}, or none has reached its first collective.\n"
-        "  Cure: start one, for example by `jaxcomm launch -n 4 train.py`; on another host: ssh HOST -t jaxcomm top"
+        f"no job of yours runs on {where}, or none has reached its first collective.\n"
+        "  Cure: start one, for example by `jaxcomm launch -n 4 train.py`; for other hosts: jaxcomm top --hosts HOST"
     )

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import json
 import socket
+import time
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any, Final
@@ -25,9 +26,10 @@ class Reader:
         self._latest: dict[Path, Snapshot] = {}
 
     def read(self) -> list[Snapshot]:
-        """Returns one snapshot per process, in the order of jobs and of processes.
+        """Returns one snapshot per process.
 
-        `socket` identifies the process, because PIDs are not unique if processes are in several PID namespaces.
+        `socket` identifies the process, because PIDs are not unique if processes are in several PID namespaces;
+        `answered_s` are the seconds since the snapshot was made.
 
         A process that is stopped, or whose Python code is busy, keeps its latest snapshot. Removes the sockets of
         processes that were killed.
@@ -39,7 +41,8 @@ class Reader:
         with ThreadPoolExecutor(_AT_ONCE) as pool:
             found = dict(zip(paths, pool.map(self._ask, paths), strict=True))
         self._latest = {path: each for path, each in found.items() if each is not None and each["version"] == VERSION}
-        return sorted(self._latest.values(), key=lambda each: (each["job"], each["process"], each["pid"]))
+        now_us = time.monotonic() * 1e6
+        return [{**each, "answered_s": (now_us - each["now_us"]) / 1e6} for each in self._latest.values()]
 
     def _ask(self, path: Path) -> Snapshot | None:
         with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as asked:

@@ -22,7 +22,7 @@ Capture = pytest.CaptureFixture[str]
 def running(monkeypatch: pytest.MonkeyPatch) -> list[list]:
     """Returns the given findings of the readings, one after the other; the last one remains."""
     readings = [NOW]
-    monkeypatch.setattr(top.Reader, "read", lambda self: readings.pop(0) if len(readings) > 1 else readings[0])
+    monkeypatch.setattr(top.HostsReader, "read", lambda self: readings.pop(0) if len(readings) > 1 else readings[0])
     return readings
 
 
@@ -51,9 +51,8 @@ def test_without_a_terminal_it_prints_all_jobs_once(
 
 def test_without_a_job_it_says_so(running: list, capsys: Capture) -> None:
     assert main(["top", "123456"]) == 1
-    assert (
-        "no job 123456 of yours runs on this host.\n  Cure: one of these: 10.0.0.1:7600, 77." in capsys.readouterr().err
-    )
+    named = f"no job 123456 of yours runs on {os.uname().nodename}.\n  Cure: one of these: 10.0.0.1:7600, 77."
+    assert named in capsys.readouterr().err
     running[0] = []
     assert main(["top"]) == 1
     assert "or none has reached its first collective.\n  Cure: start one" in capsys.readouterr().err

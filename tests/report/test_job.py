@@ -19,7 +19,7 @@ TRIAL = {"outcome": "kept", "plan_s": 0.031, "default_s": 0.052, "error_s": 0.00
 
 def snapshot(process: int, at_s: float = 20.0, **fields: Any) -> dict[str, Any]:
     about = {"job": "10.0.0.1:7600", "process": process, "processes": 4, "pid": 50 + process, "host": "a"}
-    about |= {"program": ["train.py"], "socket": str(process), "now_us": NOW_US - 5e5, "at_s": at_s}
+    about |= {"program": ["train.py"], "socket": str(process), "now_us": NOW_US - 5e5, "answered_s": 0.5, "at_s": at_s}
     records: dict[str, Any] = {name: [] for name in ("sites", "rails", "gone", "generations", "plans", "events")}
     return about | records | fields
 
@@ -51,12 +51,12 @@ NOW = [
 
 
 def job() -> RunningJob:
-    return numbers.jobs(NOW, BEFORE, NOW_US)[0]
+    return numbers.jobs(NOW, BEFORE)[0]
 
 
 def test_jobs_are_those_of_the_coordinators_and_of_single_processes() -> None:
-    assert [each.name for each in numbers.jobs(NOW, [], NOW_US)] == ["10.0.0.1:7600", "77"]
-    assert numbers.jobs([], [], NOW_US) == []
+    assert [each.name for each in numbers.jobs(NOW, [])] == ["10.0.0.1:7600", "77"]
+    assert numbers.jobs([], []) == []
 
 
 def test_numbers_of_all_processes_are_merged() -> None:
@@ -99,14 +99,12 @@ def test_what_several_processes_noticed_is_one_event() -> None:
 
 def test_after_a_reset_of_statistics_rates_are_unknown() -> None:
     reset = [snapshot(0, 18.0, sites=[site(calls=99)])]
-    assert numbers.jobs(NOW[:1], reset, NOW_US)[0].sites[1].calls_per_s is None
+    assert numbers.jobs(NOW[:1], reset)[0].sites[1].calls_per_s is None
 
 
-def shown(
-    width: int, height: int | None = None, *, made: RunningJob | None = None, now_us: float = NOW_US
-) -> list[str]:
+def shown(width: int, height: int | None = None, *, made: RunningJob | None = None) -> list[str]:
     out = io.StringIO()
-    Console(file=out, width=width).print(screen.screen(made or numbers.jobs(NOW, BEFORE, now_us)[0], width, height))
+    Console(file=out, width=width).print(screen.screen(made or job(), width, height))
     return out.getvalue().splitlines()
 
 
@@ -128,7 +126,7 @@ def test_the_screen_fits_its_terminal_and_names_the_late_rank(width: int) -> Non
 
 def test_call_sites_that_do_not_fit_are_counted() -> None:
     many = [snapshot(0, sites=[site(nbytes=2**i) for i in range(40)])]
-    [made] = numbers.jobs(many, [], NOW_US)
+    [made] = numbers.jobs(many, [])
     lines = shown(80, 24, made=made)
     assert len(lines) <= 24
     rows = sum(line.startswith("psum ") for line in lines)
@@ -140,13 +138,19 @@ def test_call_sites_that_do_not_fit_are_counted() -> None:
 def test_many_ranks_are_counted_and_a_silent_process_is_named() -> None:
     arrivals = [[0.01 * (rank == 20) for rank in range(32)]] * 10
     wide = site(ranks=32, arrivals=arrivals, wait_s=[0.1] * 32)
-    [made] = numbers.jobs([snapshot(0, sites=[wide])], [], NOW_US + 4e6)
+    [made] = numbers.jobs([snapshot(0, sites=[wide], answered_s=4.5)], [])
     text = " ".join(" ".join(shown(80, made=made)).split())
     assert "20 100%" in text and "… 24 more" in text
     assert "0:04 ago: process 0 (PID 50) does not answer" in text
 
 
+def test_a_silent_process_on_another_host_is_named_with_its_host() -> None:
+    [made] = numbers.jobs([snapshot(0), snapshot(1, host="b", answered_s=9.0)], [])
+    text = " ".join(" ".join(shown(80, made=made)).split())
+    assert "on 2 hosts" in text and "0:09 ago: process 1 (PID 51 on b) does not answer: it is stopped, its" in text
+
+
 def test_names_of_a_program_cannot_control_the_terminal() -> None:
-    [made] = numbers.jobs([snapshot(0, program=["\x1b[2J[bold]x.py"], sites=[site("\x1b]0;t\x07")])], [], NOW_US)
+    [made] = numbers.jobs([snapshot(0, program=["\x1b[2J[bold]x.py"], sites=[site("\x1b]0;t\x07")])], [])
     text = "\n".join(shown(200, made=made))
     assert "\x1b" not in text and "\\x1b[2J[bold]x.py" in text and "\\x1b]0;t\\x07" in text

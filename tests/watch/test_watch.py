@@ -65,7 +65,7 @@ def test_sockets_of_killed_processes_are_removed(sockets: Path) -> None:
 
 
 def test_a_silent_process_keeps_its_latest_snapshot(sockets: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    text = f'{{"version": {folder.VERSION}, "job": "", "process": 0, "pid": 7}}'.encode()
+    text = f'{{"version": {folder.VERSION}, "job": "", "process": 0, "pid": 7, "now_us": 0}}'.encode()
     answers = iter([text, text[:20], b'{"version": 999}'])
 
     def answer() -> None:
@@ -85,7 +85,7 @@ def test_a_silent_process_keeps_its_latest_snapshot(sockets: Path, monkeypatch: 
         assert asked.read() == []  # it is of another version
         thread.join()
         monkeypatch.setattr(reader, "_ANSWER_S", 0.01)
-        asked._latest = {sockets / "7-test": {"version": folder.VERSION, "job": "", "process": 0, "pid": 7}}
+        asked._latest = {sockets / "7-test": {"version": folder.VERSION, "process": 0, "pid": 7, "now_us": 0}}
         assert [each["pid"] for each in asked.read()] == [7]  # it is stopped
 
 

@@ -65,7 +65,7 @@ class JobRank:
 
 @dataclass(frozen=True)
 class JobRail:
-    """A rail of this host's processes. `is_open` counts the open ones of `connections`; `share` is of large calls."""
+    """A rail of these processes. `is_open` counts the open ones of `connections`; `share` is of large calls."""
 
     rail: str
     is_open: int
@@ -98,7 +98,7 @@ class JobEvent:
 class RunningJob:
     """A job. `name` is its coordinator's address, or the PID of a process that is in no job.
 
-    `size` is its number of processes, of which `processes` run on this host.
+    `size` is its number of processes, of which `processes` run on the hosts that were asked.
 
     `ranks` are those of `waiting_site`, the site whose ranks wait most, in words.
     """
@@ -116,23 +116,22 @@ class RunningJob:
     events: list[JobEvent]
 
 
-def jobs(snapshots: Iterable[Record], before: Iterable[Record], now_us: float) -> list[RunningJob]:
+def jobs(snapshots: Iterable[Record], before: Iterable[Record]) -> list[RunningJob]:
     """The jobs of these processes, those with calls first, and of these the latest one first.
 
     Args:
       snapshots: one per process.
       before: the snapshots of the previous reading.
-      now_us: the present time on the monotonic clock.
     """
     by_job: dict[str, list[Record]] = {}
     for each in snapshots:
         by_job.setdefault(each["job"] or str(each["pid"]), []).append(each)
     earlier = {each["socket"]: each for each in before}
-    found = [_job(name, processes, earlier, now_us) for name, processes in by_job.items()]
+    found = [_job(name, processes, earlier) for name, processes in by_job.items()]
     return sorted(found, key=lambda job: (not job.sites, job.running_s))
 
 
-def _job(name: str, processes: Sequence[Record], before: Mapping[str, Record], now_us: float) -> RunningJob:
+def _job(name: str, processes: Sequence[Record], before: Mapping[str, Record]) -> RunningJob:
     first = processes[0]
     waiting_site, ranks = _ranks(first["sites"])
     return RunningJob(
@@ -140,16 +139,13 @@ def _job(name: str, processes: Sequence[Record], before: Mapping[str, Record], n
         program=" ".join(first["program"]),
         size=first["processes"],
         running_s=max(each["at_s"] for each in processes),
-        processes=[
-            JobProcess(each["process"], each["pid"], each["host"], (now_us - each["now_us"]) / 1e6)
-            for each in processes
-        ],
+        processes=[JobProcess(each["process"], each["pid"], each["host"], each["answered_s"]) for each in processes],
         plans=[JobPlan(", ".join(p["axes"]), p["plan"], first["at_s"] - p["since_s"]) for p in first["plans"]],
         waiting_site=waiting_site,
         ranks=ranks,
         sites=_sites(processes, before),
         rails=_rails(processes, before),
-        events=sorted(_events(processes, now_us), key=lambda event: -event.ago_s),
+        events=sorted(_events(processes), key=lambda event: -event.ago_s),
     )
 
 
@@ -205,7 +201,7 @@ def _ranks(sites: Iterable[Record]) -> tuple[str, list[JobRank]]:
 
 
 def _rails(processes: Sequence[Record], before: Mapping[str, Record]) -> list[JobRail]:
-    """The rails by name, summed over all connections of this host's processes."""
+    """The rails by name, summed over all connections of these processes."""
     by_name: dict[str, list[Record]] = {}
     sent: dict[str, int] = {}
     seconds = 0.0
@@ -231,21 +227,21 @@ def _rails(processes: Sequence[Record], before: Mapping[str, Record]) -> list[Jo
     ]
 
 
-def _events(processes: Sequence[Record], now_us: float) -> Iterator[JobEvent]:
+def _events(processes: Sequence[Record]) -> Iterator[JobEvent]:
     """The events of all processes; those that several processes noticed once."""
     gone: dict[int, JobEvent] = {}
     generations: dict[tuple[int, ...], JobEvent] = {}
     for process in processes:
         for record in process["gone"]:
-            ago = (now_us - record["at_us"]) / 1e6
+            ago = process["answered_s"] + (process["now_us"] - record["at_us"]) / 1e6
             reason = (record["why"].splitlines() or [""])[0]
             gone.setdefault(record["process"], JobEvent(ago, reason, not record["has_left"]))
         for record in process["generations"]:
-            ago = process["at_s"] - record["at_s"] + (now_us - process["now_us"]) / 1e6
+            ago = process["answered_s"] + process["at_s"] - record["at_s"]
             key = (*record["left"], -1, *record["joined"], -1, *record["processes"])
             text = run_sites.generation_text(record)
             generations.setdefault(key, JobEvent(ago, text, bool(record["error"])))
         for record in process["events"]:
-            ago = process["at_s"] - record["at_s"] + (now_us - process["now_us"]) / 1e6
+            ago = process["answered_s"] + process["at_s"] - record["at_s"]
             yield JobEvent(ago, record["text"].splitlines()[0], record["outcome"] == "failed")
     yield from (*gone.values(), *generations.values())

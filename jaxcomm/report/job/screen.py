@@ -152,9 +152,16 @@ def _rails(rails: Sequence[JobRail], width: int) -> Any:
 
 
 def _silent(job: RunningJob) -> Iterator[JobEvent]:
+    on_hosts = len({each.host for each in job.processes}) > 1
     for each in job.processes:
         if each.answered_s > _SILENT_S:
-            reason = f"process {each.process} (PID {each.pid}) does not answer: it is stopped, or its Python is busy"
+            where = f"PID {each.pid} on {each.host}" if on_hosts else f"PID {each.pid}"
+            causes = (
+                "it is stopped, its Python is busy, or its host is not reached"
+                if on_hosts
+                else "it is stopped, or its Python is busy"
+            )
+            reason = f"process {each.process} ({where}) does not answer: {causes}"
             yield JobEvent(each.answered_s, reason, True)
 
 

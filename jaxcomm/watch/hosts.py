@@ -1,0 +1,132 @@
+"""Reads the snapshots of this user's processes on several hosts: here at their sockets, elsewhere through ssh."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import select
+import shlex
+import subprocess
+import sys
+import time
+from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any, Final
+
+from jaxcomm.errors import JaxcommError
+from jaxcomm.watch.reader import Reader, Snapshot
+
+_CONNECT_S: Final = 10  # time in which ssh must connect
+_ANSWER_S: Final = 5.0  # time in which a connected host must answer; its own reader waits for at most one second
+_AT_ONCE: Final = 64  # hosts that are asked at the same time
+
+
+class HostsReader:
+    """Asks all processes on this host and on others."""
+
+    def __init__(self, hosts: Sequence[str]) -> None:
+        """Connects on the first reading.
+
+        Args:
+          hosts: the other hosts, as ssh knows them. This host may be among them.
+        """
+        self._here = Reader()
+        self._others = [_Host(name) for name in dict.fromkeys(hosts)]
+
+    def read(self) -> list[Snapshot]:
+        """Returns one snapshot per process, in the order of jobs and of processes.
+
+        A host that does not answer any more keeps its latest snapshots.
+
+        Raises:
+          JaxcommError: the folder of sockets is not safe; a host has never answered.
+        """
+        with ThreadPoolExecutor(_AT_ONCE) as pool:
+            others = pool.map(_Host.read, self._others)
+            found = [*self._here.read(), *(each for answer in others for each in answer)]
+        once = {each["socket"]: each for each in found}
+        return sorted(once.values(), key=lambda each: (each["job"], each["process"], each["pid"]))
+
+    def close(self) -> None:
+        """Ends the connections."""
+        for each in self._others:
+            each.close()
+
+
+class _Host:
+    """Another host, whose processes `python -m jaxcomm.watch` asks there."""
+
+    def __init__(self, name: str) -> None:
+        self._name = name
+        self._ssh: subprocess.Popen[bytes] | None = None
+        self._received = b""
+        self._latest: list[Snapshot] | None = None
+        self._answered_s = 0.0
+
+    def read(self) -> list[Snapshot]:
+        try:
+            self._latest = self._ask()
+            self._answered_s = time.monotonic()
+            return self._latest
+        except JaxcommError:
+            self.close()
+            if self._latest is None:
+                raise
+        older_s = time.monotonic() - self._answered_s
+        return [{**each, "answered_s": each["answered_s"] + older_s} for each in self._latest]
+
+    def close(self) -> None:
+        if self._ssh is None:
+            return
+        self._ssh.kill()
+        self._ssh.communicate()
+        self._ssh, self._received = None, b""
+
+    def _ask(self) -> list[Snapshot]:
+        limit_s = _ANSWER_S
+        if self._ssh is None:
+            self._ssh, limit_s = self._connected(), _CONNECT_S + _ANSWER_S
+        assert self._ssh.stdin is not None
+        with contextlib.suppress(OSError):  # ssh has ended: the answer is its error
+            self._ssh.stdin.write(b"\n")
+            self._ssh.stdin.flush()
+        end_s = time.monotonic() + limit_s
+        while True:
+            line = self._line(self._ssh, end_s)
+            with contextlib.suppress(ValueError):  # a line that the host's shell prints as it starts
+                if isinstance(found := json.loads(line), list):
+                    return found
+
+    def _connected(self) -> subprocess.Popen[bytes]:
+        options = ["-T", "-oBatchMode=yes", f"-oConnectTimeout={_CONNECT_S}"]
+        there = f"exec {shlex.quote(sys.executable)} -m jaxcomm.watch"
+        pipes: dict[str, Any] = dict.fromkeys(("stdin", "stdout", "stderr"), subprocess.PIPE)
+        try:
+            # In a session of its own, so that Ctrl-C reaches only the view, which ends ssh.
+            return subprocess.Popen(["ssh", *options, "--", self._name, there], **pipes, start_new_session=True)
+        except OSError as error:
+            raise JaxcommError(f"ssh cannot be started: {error.strerror}.\n  Cure: install OpenSSH's client.") from None
+
+    def _line(self, ssh: subprocess.Popen[bytes], end_s: float) -> bytes:
+        assert ssh.stdout is not None
+        while b"\n" not in self._received:
+            if not select.select([ssh.stdout], [], [], max(0.0, end_s - time.monotonic()))[0]:
+                raise JaxcommError(f"{self._name} has not answered in time.\n  Cure: try `ssh {self._name} true`.")
+            part = os.read(ssh.stdout.fileno(), 2**20)
+            if not part:
+                raise self._ended(ssh)
+            self._received += part
+        line, _, self._received = self._received.partition(b"\n")
+        return line
+
+    def _ended(self, ssh: subprocess.Popen[bytes]) -> JaxcommError:
+        printed = ssh.communicate()[1].decode(errors="replace").strip()
+        cure = (
+            f"let `ssh {self._name} true` work without a password"
+            if ssh.returncode == 255  # of ssh itself
+            else f"install the same jaxcomm there, for {sys.executable}"
+        )
+        return JaxcommError(
+            f"{self._name} cannot be asked: {printed or f'exit code {ssh.returncode}'}.\n  Cure: {cure}."
+        )
