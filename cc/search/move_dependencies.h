@@ -40,9 +40,9 @@ class MoveLists {
   Indices first_, members_;
 };
 
-// By move, the moves that must run before it and after it. A move waits for the earlier writers of the data it reads,
-// and for the earlier readers of the data it changes. A copy or an exchange also waits for the earlier writers of the
-// data it overwrites. Moves before the last copy or exchange of a rank's chunk are omitted, because that copy or
+// For each move, the moves that must run before it and after it. A move waits for the earlier writers of the data it
+// reads, and for the earlier readers of the data it changes. A copy or an exchange also waits for the earlier writers
+// of the data it overwrites. Moves before the last copy or exchange of a rank's chunk are omitted, because that copy or
 // exchange waits for them.
 struct MoveDependencies {
   MoveLists before, after;

@@ -70,7 +70,7 @@ class DeviceCalls(NamedTuple):
     took_s: dict[int, float]
 
 
-# By the site's key, the calls of each device by JAX's number of the device. Sites with the latest calls come first.
+# Keys: the site's key, and JAX's number of the device. Sites with the latest calls come first.
 Recorded = dict[str, dict[int, DeviceCalls]]
 
 _cores: list[tuple[Core, str]] = []  # the cores that record arrivals, with JAX's name of the core's platform
@@ -136,7 +136,7 @@ def site(key: str) -> WatchedSite | None:
 
 
 def _device_numbers(platform: str) -> dict[int, int]:
-    """By the number that a core uses, JAX's number of each of this process's devices."""
+    """JAX's number of each device of this process, by the number that the core uses."""
     if platform == "cpu":
         return {}  # the core uses JAX's numbers
     devices: list[Any] = jax.local_devices(backend=platform)

@@ -145,7 +145,7 @@ class GroupCosts:
 
     @cached_property
     def home(self) -> dict[int, int]:
-        """By rank, the index of its rack in `racks`."""
+        """The index in `racks` of each rank's rack."""
         return {rank: index for index, rack in enumerate(self.racks) for rank in rack.ranks}
 
     @cached_property

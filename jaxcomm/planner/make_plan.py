@@ -173,7 +173,7 @@ def _setting(
 
 
 def _tried(profile: Profile, late: LateRanks) -> dict[Spec, list[TriedSchedule]]:
-    """By schedule, the trials that earlier runs made.
+    """The trials of each schedule in earlier runs.
 
     Trials for another late rank are left out. Trials of schedules for hosts are left out if the network is unknown.
     """

@@ -91,7 +91,7 @@ def _rounds(phase: Schedule, begins: Sequence[float]) -> Iterator[Event]:
 
 
 def _busiest(phase: Schedule) -> np.ndarray:
-    """By round, the greatest number of chunks that any rank sends or receives."""
+    """For each round, the greatest number of chunks that a rank sends or receives."""
     found = np.zeros(phase.num_rounds)
     for load in loads(phase.table()):
         np.maximum.at(found, load.round, load.chunks)

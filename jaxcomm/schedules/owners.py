@@ -44,11 +44,10 @@ class TreeFinder:
         self._links, self._late, self._ranks = links, late, range(len(links.hosts))
         self._loads: dict[bool, defaultdict[Port, float]] = {early: defaultdict(float) for early in (False, True)}
         racks = [links.racks[host] for host in links.hosts]
-        # By tier, the part that each rank is in: the rank itself, its host, its rack, or the whole network. Parts of
-        # one tier make up the parts of the next tier.
+        # For each tier, each rank's part: the rank itself, its host, its rack, or the whole network. Parts of one tier
+        # make up the parts of the next tier.
         self._parts: list[Sequence[int]] = [self._ranks, links.hosts, racks, [0] * len(racks)]
-        # By tier, the ranks of each part of the next tier. Parts of the next tier that consist of one part of this tier
-        # are left out.
+        # For each tier, the ranks of each part of the next tier, without parts that consist of one part of this tier.
         self._groups: list[list[list[int]]] = []
         for part, whole in pairwise(self._parts):
             groups = [[rank for rank in self._ranks if whole[rank] == each] for each in sorted({*whole})]

@@ -269,7 +269,7 @@ class TimedCosts(Costs):
 
     @cached_property
     def _default(self) -> dict[int, ScheduleSample]:
-        """By size, the times of the default schedule. If there are several default schedules, the fastest counts."""
+        """The times of the default schedule for each size. If there are several such schedules, the fastest counts."""
         found: dict[int, ScheduleSample] = {}
         for each in self.timed.schedules:
             for sample in each.samples if each.kind in self.timed.defaults else ():

@@ -46,7 +46,7 @@ class TestbedSwitch(Value):
 
     @property
     def ordinary(self) -> tuple[int, ...]:
-        """By priority, the maximum bytes in a queue after an ordinary packet is added."""
+        """The maximum bytes in a queue of each priority after an ordinary packet is added."""
         if self.thresholds is not None:
             return self.thresholds
         whole = self.buffer_bytes // 2 if self.threshold_bytes is None else self.threshold_bytes
@@ -54,7 +54,7 @@ class TestbedSwitch(Value):
 
     @property
     def important(self) -> tuple[int, ...]:
-        """By priority, the maximum bytes in a queue after an important packet is added."""
+        """The maximum bytes in a queue of each priority after an important packet is added."""
         return self.limits or (self.buffer_bytes,) * PRIORITIES
 
     def with_thresholds(self, buffer: Buffer, mtu: int) -> TestbedSwitch:

@@ -29,7 +29,7 @@ def means(lossy_means, drop, loses, g, steps=1, check_vma=True):
 
 
 def mean_of(g, keep):
-    """By segment over the ranks that kept it."""
+    """Each segment's mean over the ranks that kept it."""
     mask = np.repeat(keep, WIDTH, axis=1)[:, :SIZE]
     return np.where(mask.any(axis=0), (g * mask).sum(axis=0) / np.maximum(mask.sum(axis=0), 1), 0)
 

@@ -16,8 +16,8 @@ STATISTICS = "\nimport jaxcomm\nprint(jaxcomm.stats())\n"
 IMPORTED = ["jax", "optax", "flax.nnx", "flax.linen", "equinox", "orbax.checkpoint", "jaxcomm.collectives"]
 SUM, CARRIED = r"psum +data +direct +2 ", r"all-reduce +processes 0,1 "
 
-# By a line that only this program has: the package, whether it runs in one process, the options of `jaxcomm launch`
-# or None, and the outputs.
+# For each program, named by a line that only it has: the package, whether it runs in one process, the options of
+# `jaxcomm launch` or None, and the outputs.
 PROGRAMS = {
     "import jaxcomm.nnx": ("flax", False, "", ("loss 0.[0-2]", SUM)),
     "import jaxcomm.equinox": ("equinox", False, "", ("loss 0.0", SUM)),

@@ -321,7 +321,7 @@ assert not jaxcomm.stats().plans  # one process has nothing to follow
 
 GUIDES = "docs/guides/"
 LIBRARIES = {"jax", "jaxcomm", "jnp", "np", "optax"}  # that HEAD imports too, so that running a page misses none
-# By page, and there by a word that only this snippet of the page has.
+# Keys: the page, and a word that only this snippet of the page has.
 PROGRAMS: dict[str, dict[str, Callable[[str], str]]] = {
     "README.md": {"jaxcomm.init(plan=": own_step},
     f"{GUIDES}late_ranks.md": {

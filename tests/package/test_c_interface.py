@@ -34,7 +34,7 @@ MOST = 8  # parameters
 
 
 def functions() -> dict[str, tuple[str, list[str]]]:
-    """By name, the folder of cc that exports a function, and the types of its parameters."""
+    """For each exported function, its folder in cc and the types of its parameters."""
     found = {}
     for path, text in SOURCES.items():
         for name, parameters in re.findall(r"JAXCOMM_EXPORT int jaxcomm_(\w+)\(([^)]*)\)", text):

@@ -88,7 +88,7 @@ class Decider {
   LostRails lost_rails_;
   mutable std::mutex mutex_;                                                 // guards the members below
   BoundedMap<std::pair<uint32_t, CallId>, Decision> decisions_{kDecisions};  // by deciding process and call
-  // By communicator and the text that describes the calls.
+  // Keys: the communicator, and the text that describes the calls.
   std::map<uint64_t, BoundedMap<std::string, std::shared_ptr<ScheduleSelector>>> selectors_;
 };
 

@@ -59,8 +59,8 @@ MessageId MessageCall::Id(const MessageStep& step, const MessageTask::Peer& peer
   const MessageTask& it = task(step);
   const uint32_t self = rank(step.local), other = RankOf(step.local, peer.rank);
   const bool sends = it.kind == MessageTask::Kind::kSend;
-  // By the user's mistake, ranks may make different calls with the same id. The fingerprint in the index keeps such
-  // ranks from receiving each other's messages, whose sizes may differ.
+  // If the user makes a mistake, ranks may make different calls with the same id. The fingerprint in the index keeps
+  // such ranks from receiving each other's messages, whose sizes may differ.
   const uint32_t index = peer.index ^ static_cast<uint32_t>(site_->fingerprint());
   return {id_, sends ? self : other, sends ? other : self, index, it.segment, site_->layout().payload()};
 }

@@ -64,7 +64,7 @@ class BadLine {
   }
 
   std::atomic<int> lost{0};  // number of lost packets
-  // By destination, the first end or the second: whether the line loses all packets, and the packets it has been given.
+  // For each destination (the first end, the second): whether the line loses all packets, and its packets so far.
   std::array<std::atomic<bool>, 2> is_cut{};
   std::array<std::atomic<int>, 2> packets{};
 
