@@ -99,7 +99,7 @@ ssize_t ReceiveOn(int fd, const iovec* vectors, size_t count) {
   return descriptor == nullptr ? -1 : descriptor->Receive(vectors, count);
 }
 
-// Sends the packets of one message, which the sender may have joined.
+// Sends the packets of one msghdr. With UDP_SEGMENT it holds several packets, which the sender has joined.
 ssize_t SendPackets(UdpSocket& socket, const msghdr& message) {
   size_t part = message.msg_iov->iov_len;
   for (cmsghdr* control = CMSG_FIRSTHDR(&message); control != nullptr;

@@ -41,7 +41,7 @@ def add_arguments(parser: ArgumentParser) -> None:
 
 
 def run(args: Namespace) -> int:
-    """Exports the byte ranges, writes one file each, and prints the files and the omitted ranges."""
+    """Exports the plan's ranges of buffer sizes, a file for each. Prints the files' names and the omitted ranges."""
     with progress.clock(f"reading and proving {args.plan}"):
         loaded = plan.load(args.plan)
     form, out = exporters.FORMATS[args.to], Path(args.out)

@@ -1,4 +1,4 @@
-"""Times whole schedules by turns on the executor that runs them: with no rank late, and with one rank late."""
+"""Times whole schedules, which take turns, on the executor that runs them: with no rank late, and with one late."""
 
 from __future__ import annotations
 
@@ -83,7 +83,7 @@ class Lateness(NamedTuple):
 
     @classmethod
     def of(cls, late: Mapping[int, float], ranks: int) -> Lateness:
-        """Makes the rank with the longest time in `late` late, or the last rank if `late` is empty.
+        """The lateness of one rank: the one with the longest time in `late`, or the last rank if `late` is empty.
 
         The rank is late by a little more than a call takes. `least_s` is the rank's time in `late`, clipped to [10 ms,
         20 ms].

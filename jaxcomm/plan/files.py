@@ -126,10 +126,10 @@ def decode(data: bytes, where: str) -> Plan:
 
 
 def validate(document: Any, where: str) -> Plan:
-    """A plan from a JSON document without its hash, or an error that names the place.
+    """Makes a plan from a decoded plan file, from which `hash` has been removed.
 
     Args:
-      document: the decoded JSON.
+      document: the decoded JSON, without `hash`.
       where: the name of the document's source in error texts.
 
     Raises:

@@ -114,7 +114,8 @@ def _chunk_edges(touched: Ints, uses: Ints, message: Ints, rounds: int, messages
 
     A touch is one chunk of a message, at the sender or at the receiver. Touches of one rank, chunk and round form a
     group. Touches of one rank and chunk in several rounds are one group if all of them only read, or all only add. A
-    group may begin when the previous group of the same rank and chunk is done.
+    group may begin when the previous group of the same rank and chunk is done. A point stands between two large groups:
+    it waits for all messages of the first group, and all messages of the second group wait for it.
     """
     order = np.argsort(touched, kind="stable")
     touched, message = touched[order], message[order]

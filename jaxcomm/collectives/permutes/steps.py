@@ -74,9 +74,10 @@ class PermuteStep(NamedTuple):
 
 
 class Operand(NamedTuple):
-    """The first columns of operands: `own` is for starts in the buffer, `other` for starts in the slots.
+    """The columns of the table in which operands begin: `own` for those in the buffer, `other` for those in the slots.
 
-    If an operand may be in either place, `is_own` is the first column of flags that select the buffer.
+    A column holds where each rank's operand starts. If an operand may be in either place, flags that select the buffer
+    begin in column `is_own`.
     """
 
     own: int | None

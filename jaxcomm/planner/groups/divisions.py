@@ -67,9 +67,10 @@ class Shuffle:
         return sorted(sorted(group) for group in (*between, *(group for within in staying for group in within)))
 
     def _able(self, ranks: Sequence[int], uplink: float) -> Sequence[int]:
-        """The ranks that a rack may send: those whose NIC is no slower than the uplink.
+        """The ranks of a rack that may share a group with other racks' ranks: their NIC is no slower than the uplink.
 
-        Returns all ranks if only one rank qualifies, because otherwise this rank would be sent in every iteration.
+        If all NICs are slower, these are the ranks with the fastest NIC. Returns all ranks if only one qualifies,
+        because otherwise this rank would leave its rack in every iteration.
         """
         most = max(uplink, min(self.links.nics[rank] for rank in ranks))
         able = [rank for rank in ranks if self.links.nics[rank] <= most]
@@ -105,9 +106,10 @@ class Shuffle:
 
 
 def path(links: GroupCosts) -> list[Division]:
-    """Pairs along a path through all ranks.
+    """Divisions into pairs of neighbours on a path through all ranks.
 
-    On every network all ranks agree, though slowly, and no group takes longer than `GroupCosts.least`.
+    With them the ranks' values converge on every network, though slowly, and no group takes longer than
+    `GroupCosts.least`.
     """
     heads = [rack.ranks[0] for rack in links.racks]
     phases = [[pair for rack in links.racks for pair in _pairs(rack.ranks, start)] for start in (0, 1)]

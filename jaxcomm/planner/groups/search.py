@@ -60,7 +60,10 @@ class _Pool(NamedTuple):
 
     @classmethod
     def of(cls, links: GroupCosts, starts: Sequence[list[Division]], dice: random.Random) -> Self:
-        """The divisions of `starts`; for few ranks, also all of the least cost in which groups share no uplink."""
+        """The divisions of `starts`. For few ranks, also those in which groups share no uplink and cost near the least.
+
+        If there are more than `MOST` of the latter, they are a random sample.
+        """
         ranks = len(links.nics)
         limit = links.least * SLACK
         every = [*_divisions(list(range(ranks)), links)] if ranks <= EVERY else []

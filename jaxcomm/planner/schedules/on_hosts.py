@@ -58,9 +58,9 @@ def halves_specs(setting: Setting, nbytes: int, limit: float = np.inf) -> list[S
 def late_hierarchical_specs(setting: Setting, nbytes: int, limit: float = np.inf) -> list[Spec]:
     """The best hierarchical schedule for the late rank.
 
-    In each tier the other ranks sum a share of the chunks before the arrival. A tier can hide no other work behind the
-    delay. Schedules can be made for several delays, up to the longest useful one. The schedules for the two delays just
-    below the median profiled delay, and for the delay just above the median, are compared.
+    Before the late rank arrives, the other ranks of each tier sum a share of the chunks. Only this work can run during
+    the delay. Schedules can be made for several delays, up to the longest useful one. This function compares three of
+    them: those for the two delays just below the median profiled delay, and for the delay just above it.
     """
     topology = setting.links.topology
     if not topology:
