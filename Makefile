@@ -25,14 +25,16 @@ TIDIED := $(shell find cc -name '*.cc' -not -name '*_test.cc' -not -name '*_fuzz
 unexport PYTHONDONTWRITEBYTECODE
 
 .NOTPARALLEL:
-.PHONY: help setup bazel demo bench claims notebooks docs wheels test test-newest test-installed test-tpu test-all sanitize fuzz histories lint tidy format clean
+.PHONY: help setup bazel demo bench claims notebooks docs wheels test test-slow test-newest test-installed test-tpu test-all sanitize fuzz histories lint tidy format clean
 
 help:
 	@echo 'make demo       profiles, plans, trains and reports on this machine; ARGS="--out DIR" reaches `jaxcomm demo`'
-	@echo 'make test       all Python and C++ tests; ARGS="-k ring" reaches pytest; with JAXCOMM_CUDA=ON the CUDA core, too'
+	@echo 'make test       Python and C++ tests, in about ten minutes; with JAXCOMM_CUDA=ON those of the CUDA core, too;'
+	@echo '                ARGS="-k ring" reaches pytest'
+	@echo 'make test-slow       the Python tests that take longer: of jobs, networks, trainings and documents'
 	@echo 'make test-newest     the tests that run JAX once more, with the newest JAX in the newest Python that is found'
 	@echo 'make test-installed  installs the package without extras and with all extras, and trains under a plan in both'
-	@echo 'make test-all        these three in turn'
+	@echo 'make test-all        these four in turn'
 	@echo 'make test-tpu        compiles steps for TPUs without a TPU; downloads XLA'"'"'s TPU compiler, 213 MB, from PyPI'
 	@echo 'make bench      the table over sizes; ARGS="--help" shows its options'
 	@echo 'make claims     reruns the figures that pages quote; ARGS: "hosts" (some), --quick (twelve minutes), --list'
@@ -82,7 +84,11 @@ versions = $$($(1)/bin/python -c 'import platform, jax; print("Python", platform
 
 test: setup
 	@tools/setup.sh testbed
-	@tools/each.sh "make test ($(call versions,.venv))" '$(BIN)/$(PYTEST) $(ARGS)' $(COMPILE_AHEAD) '$(BAZEL) test //...'
+	@tools/each.sh "make test ($(call versions,.venv))" '$(BIN)/$(PYTEST) -m "not slow" $(ARGS)' $(COMPILE_AHEAD) '$(BAZEL) test //...'
+
+test-slow: setup
+	@tools/setup.sh testbed
+	@tools/each.sh "make test-slow ($(call versions,.venv))" '$(BIN)/$(PYTEST) -m slow $(ARGS)'
 
 # The tests of the folders that run JAX. Uses the core of .venv, which newer versions of JAX accept.
 WITH_JAX := $(addprefix tests/,auto_plan backend collectives distributed ffi gpu measure newcomer package processes train)
@@ -105,7 +111,7 @@ test-tpu: $(CORE) build/tpu_plugin/.installed
 	@PYTHONPATH=build/tpu_plugin $(BIN)/python -m pytest tests/gpu/test_compile_ahead_tpu.py $(ARGS)
 
 test-all:
-	@tools/each.sh 'make test-all' '$(MAKE) test' '$(MAKE) test-newest' '$(MAKE) test-installed'
+	@tools/each.sh 'make test-all' '$(MAKE) test' '$(MAKE) test-slow' '$(MAKE) test-newest' '$(MAKE) test-installed'
 
 sanitize: setup
 	@tools/each.sh 'make sanitize' $(foreach kind,asan ubsan tsan,'$(BAZEL) test --config=$(kind) //...')

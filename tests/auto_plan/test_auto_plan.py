@@ -241,6 +241,7 @@ def test_after_an_error_it_pauses_and_tries_again(
     assert "sums follow plan" in caplog.text
 
 
+@pytest.mark.slow
 def test_errors_that_go_on_end_it(monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture) -> None:
     monkeypatch.setattr(jax_compat, "spans_processes", lambda: True)
     monkeypatch.setattr(auto_plan, "_RETRY_S", 1e-3)
@@ -251,6 +252,7 @@ def test_errors_that_go_on_end_it(monkeypatch: pytest.MonkeyPatch, caplog: pytes
     assert "the run keeps its plan from now on: process 2 is gone" in caplog.text
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("gains", [True, False])
 def test_where_calls_become_slower_the_links_are_measured_again_and_the_best_plan_is_followed(
     gains: bool, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture

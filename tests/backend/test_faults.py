@@ -10,18 +10,19 @@ import pytest
 from jaxcomm.backend import jaxlib_variables
 from tests.processes import jobs
 
+pytestmark = pytest.mark.slow
+
 DEADLINE_S = 8
 
 
 @functools.cache
-def ran(case: str, processes: int = 3, devices: int = 1, transport: str = "shm") -> list[jobs.Process]:
+def ran(case: str, processes: int = 3, devices: int = 1) -> list[jobs.Process]:
     ends_by_itself = case.startswith(("dead", "other shape", "other reduction", "exit"))
     return jobs.run(
         "tests.backend.faults",
         *case.split(),
         processes=processes,
         devices=devices,
-        transport=transport,
         timeout_s=120,
         forks=False,
         JAXCOMM_DEADLINE_S=str(60 if ends_by_itself else DEADLINE_S),
@@ -29,10 +30,8 @@ def ran(case: str, processes: int = 3, devices: int = 1, transport: str = "shm")
     )
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize("case", ["late", "stopped"])
-def test_a_late_process_is_named_and_the_next_sum_works(case: str) -> None:
-    first, second, late = (process.reports[case] for process in ran(case))
+def test_a_stopped_process_is_named_and_the_next_sum_works() -> None:
+    first, second, late = (process.reports["stopped"] for process in ran("stopped"))
     for waiting in (first, second):
         assert "DeadlineError: all-reduce" in waiting["error"]
         assert "rank 2 of 3 has not arrived" in waiting["error"]
@@ -41,15 +40,12 @@ def test_a_late_process_is_named_and_the_next_sum_works(case: str) -> None:
     assert [each["next"] for each in (first, second, late)] == [""] * 3
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize("transport", ["shm", "tcp"])
-def test_a_stopped_process_finds_what_came_meanwhile(transport: str) -> None:
-    for process in ran("stopped in its call", transport=transport):
+def test_a_stopped_process_finds_what_came_meanwhile() -> None:
+    for process in ran("stopped in its call"):
         found = process.reports["stopped in its call"]
         assert (found["error"], found["next"]) == ("", ""), process.output
 
 
-@pytest.mark.slow
 def test_a_dead_process_is_named_at_once() -> None:
     *others, dead = ran("dead")
     assert dead.status == -signal.SIGKILL
@@ -58,7 +54,6 @@ def test_a_dead_process_is_named_at_once() -> None:
         assert process.reports["dead"]["seconds"] < 30
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("case", ["other shape", "other reduction"])
 def test_unlike_calls_fail_at_once_and_name_both(case: str) -> None:
     both = {"other shape": ("f32[16]", "f32[8]"), "other reduction": ("a maximum", "a minimum")}[case]
@@ -71,7 +66,6 @@ def test_unlike_calls_fail_at_once_and_name_both(case: str) -> None:
         assert found["seconds"] < 30
 
 
-@pytest.mark.slow
 def test_groups_in_another_order_end_by_the_deadline_and_name_who_is_missing() -> None:
     found = [process.reports["other order"] for process in ran("other order")]
     for process in (0, 1):
@@ -80,7 +74,6 @@ def test_groups_in_another_order_end_by_the_deadline_and_name_who_is_missing() -
     assert "over 'processes 1,2'" in found[2]["error"] and "rank 0 of 2 has not arrived" in found[2]["error"]
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("case", ["late with many in flight", "dead with many in flight"])
 def test_many_executions_of_several_devices_end_and_name_the_culprit(case: str) -> None:
     *others, culprit = ran(case, processes=2, devices=2)
@@ -91,14 +84,12 @@ def test_many_executions_of_several_devices_end_and_name_the_culprit(case: str) 
     assert culprit.status == (-signal.SIGKILL if case.startswith("dead") else 0), culprit.output
 
 
-@pytest.mark.slow
 def test_processes_may_end_with_pending_steps() -> None:
     for process in ran("exit with pending steps"):
         assert process.status == 0, process.output
         assert "has left" not in process.output
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("late_s", ["2", "60"])
 def test_processes_may_end_before_they_are_connected(late_s: str) -> None:
     found = jobs.run(

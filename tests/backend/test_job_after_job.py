@@ -7,8 +7,9 @@ import pytest
 from jaxcomm.backend import jaxlib_variables
 from tests.processes import jobs
 
+pytestmark = pytest.mark.slow
 
-@pytest.mark.slow
+
 @pytest.mark.parametrize("restarts", ["", "1"])
 def test_a_process_works_in_one_job_after_the_other(restarts: str) -> None:
     variables = {**jaxlib_variables.variables(), "JAXCOMM_DEADLINE_S": "20", "RESTARTS": restarts}

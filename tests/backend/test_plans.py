@@ -21,6 +21,8 @@ from tests.planner.profiles import made, on_rails
 from tests.processes import fork_server
 from tests.processes.auto_plan import profile
 
+pytestmark = pytest.mark.slow
+
 _REPORT = re.compile(r"^\[(\d)\] @report (.*)$", re.MULTILINE)
 
 
@@ -66,7 +68,6 @@ def test_launch_names_a_file_by_its_whole_path_and_auto_as_it_is(
     assert process["environment"][environment.PLAN] == ("auto" if named == "auto" else str(tmp_path / named))
 
 
-@pytest.mark.slow
 def test_a_given_plan_is_followed_and_named_where_it_does_not_fit(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -82,7 +83,6 @@ def test_a_given_plan_is_followed_and_named_where_it_does_not_fit(
     assert re.search(rf"all-reduce +processes 0,1,2,3 +{name} +4 +117.2 KiB +3 ", capsys.readouterr().out)
 
 
-@pytest.mark.slow
 def test_the_run_makes_a_plan_for_a_late_process_and_sums_stay_exact() -> None:
     for _ in range(3):  # beside other work, the links may be measured so wrong that no plan seems better
         reports, errors = launched("--plan", "auto", "-m", "tests.backend.auto_plan")
@@ -105,7 +105,6 @@ def test_the_run_makes_a_plan_for_a_late_process_and_sums_stay_exact() -> None:
     assert "the links were measured" in errors
 
 
-@pytest.mark.slow
 def test_a_given_plan_is_tried_beside_the_default_schedule(tmp_path: Path) -> None:
     file = tmp_path / "plan.json"
     file.write_text(encode(plan(profile(late=3))))

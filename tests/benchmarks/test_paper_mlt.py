@@ -73,6 +73,7 @@ def test_orders_the_schemes_as_the_paper_does(mlt: ModuleType) -> None:
     assert times["NDP"].longest < 10e-3
 
 
+@pytest.mark.slow
 def test_with_whole_gradients_is_bound_by_bytes(mlt: ModuleType) -> None:
     """Ahead by little more than the 10 % that MLT leaves out, where the paper has a tail of a twelfth."""
     found = mlt.results("ResNet50", 1, [36], [0])

@@ -25,6 +25,7 @@ from tests.gpu import certified
 Replace = Callable[[dict[str, str]], Path]
 
 
+@pytest.mark.slow
 def test_the_cpu_core_is_right_on_this_machine_in_a_bare_shell(tmp_path: Path) -> None:
     variables = {name: value for name, value in os.environ.items() if name not in ("XLA_FLAGS", "PJRT_NPROC")}
     command = [sys.executable, "-m", "jaxcomm.cli", "check", "--cpu", "--json"]

@@ -145,6 +145,7 @@ def test_dry_run_writes_nothing(profiled: Path, capsys: Capture) -> None:
     assert "Would time" in capsys.readouterr().out
 
 
+@pytest.mark.slow
 def test_options_may_stand_in_a_file_and_have_the_names_of_a_users_flags(profiled: Path) -> None:
     flags.DEFINE_string("nic", "", "a flag of the program that calls the command")
     options = profiled.with_name("options")
@@ -290,6 +291,7 @@ def test_python_m_is_the_command() -> None:
     assert found.stdout.startswith("proved  ring: 2 ranks, 2 chunks, 2 rounds, 4 transfers")
 
 
+@pytest.mark.slow
 def test_profile_measures_the_late_rank(tmp_path: Path, capsys: Capture) -> None:
     out = tmp_path / "profile.json"
     found = document(

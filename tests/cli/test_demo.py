@@ -20,6 +20,8 @@ from tests.cli import documents
 pytest.importorskip("flax", reason="the demo trains a Flax model")
 pytest.importorskip("sklearn", reason="the demo trains on scikit-learn's digits")
 
+pytestmark = pytest.mark.slow
+
 
 @pytest.fixture(scope="module")
 def demo(tmp_path_factory: pytest.TempPathFactory) -> Path:

@@ -159,6 +159,7 @@ def test_a_quarter_rate_takes_four_times_as_long_for_large_buffers(
     assert small["changed"]["seconds"] < 1.1 * small["today"]["seconds"]
 
 
+@pytest.mark.slow
 def test_every_prediction_is_that_of_the_plan_and_above_the_bound(capsys: Capture, tmp_path: Path) -> None:
     given = make([[0.02 * (r == 3) + 1e-4 * ((7 * r + step) % 5) for r in range(8)] for step in range(20)])
     found = rows(capsys, tmp_path, given, "--sizes", "1KiB,64MiB")

@@ -199,6 +199,7 @@ def test_late_join_sums_the_early_ranks_in_a_group_of_their_own(no_plan: None) -
     np.testing.assert_array_equal(found, np.tile(whole.max(0), (8, 1)))
 
 
+@pytest.mark.slow
 def test_late_join_runs_under_check_vma_by_permutes_and_is_bounded(
     no_plan: None, caplog: pytest.LogCaptureFixture
 ) -> None:

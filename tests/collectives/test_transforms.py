@@ -340,6 +340,7 @@ def test_gradients_of_a_tree_that_is_cast_together_are_summed_by_one_call() -> N
     assert calls(jaxcomm.pcast) == (1, 0)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "transform",
     [

@@ -149,6 +149,7 @@ jax.distributed.shutdown()
 """
 
 
+@pytest.mark.slow
 @pytest.mark.root
 @pytest.mark.parametrize("transport", ["tcp", "udp"])
 @pytest.mark.parametrize(

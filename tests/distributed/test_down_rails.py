@@ -70,6 +70,7 @@ jax.distributed.shutdown()
 """
 
 
+@pytest.mark.slow
 @pytest.mark.root
 @pytest.mark.parametrize("transport", ["tcp", "udp"])
 @pytest.mark.parametrize("host", [0, 1])
@@ -106,6 +107,7 @@ def test_a_rail_that_one_host_lacks_is_not_used() -> None:
         assert "the rail eth1 is missing, or without an address, on b, and not used there by this job" in each.output
 
 
+@pytest.mark.slow
 @pytest.mark.root
 def test_without_any_rail_it_is_an_error_within_the_timeout() -> None:
     with two_hosts({"eth0": 4, "eth1": 4, "eth2": 4}) as hosts:

@@ -303,6 +303,7 @@ def test_failed_processes_are_started_again(tmp_path: Path) -> None:
     assert [f"It is started again: restart {number} of 2." in found.stderr for number in (1, 2)] == [True, True]
 
 
+@pytest.mark.slow
 def test_the_job_fails_when_the_restarts_are_used_up(tmp_path: Path) -> None:
     found = run(
         "-n",

@@ -53,11 +53,13 @@ def every_schedule(folder: Path, orders: int, blocks: int, ranks: list[int]) -> 
         return "".join(processors.map(of, ranks))
 
 
+@pytest.mark.slow
 def test_every_schedule(folder: Path) -> None:
     printed = every_schedule(folder, ORDERS, 1, list(range(2, 17)))
     assert ", 0 failures reported" not in printed  # in a third of the orders a rank misses the deadline
 
 
+@pytest.mark.slow
 def test_blocks_do_not_mix(folder: Path) -> None:
     every_schedule(folder, 9, 2, [2, 5, 16])
 

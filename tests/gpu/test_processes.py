@@ -113,6 +113,7 @@ def test_processes_lower_the_same_call_under_a_plan_and_join_as_their_ranks(tmp_
     assert {more["id"] for each in (first, second) for _, more in each["joined"]} == {made_by_process_1}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "options",
     [
@@ -128,6 +129,7 @@ def test_sums_without_a_plan_or_before_all_have_shown_it_are_laxs(options: dict[
         assert process["joined"] == []
 
 
+@pytest.mark.slow
 def test_a_process_that_does_not_come_is_named(tmp_path: Path) -> None:
     (first,) = in_two_processes(tmp_path, gone=1)
     assert re.match(r"JaxcommError: process 1 has not \w+ .* after 2 s \(", first["text"]), first["text"]

@@ -10,6 +10,8 @@ import pytest
 from jaxcomm import errors
 from tests.newcomer.newcomer import blocks, shell
 
+pytestmark = pytest.mark.slow
+
 PAGE = "docs/guides/frameworks.md"
 INITIALIZE = "jax.distributed.initialize()\n"
 STATISTICS = "\nimport jaxcomm\nprint(jaxcomm.stats())\n"

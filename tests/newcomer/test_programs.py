@@ -59,6 +59,7 @@ def by_lax(name: str, way: str) -> list[np.ndarray[Any, Any]]:
     return trained(jax.lax, PROGRAMS[name], WAYS[way])
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("name", "way"), cases(PROGRAMS))
 def test_a_program_trains_alike(name: str, way: str) -> None:
     if name == "equinox":

@@ -17,6 +17,8 @@ from tests.newcomer.planned import write_plan
 pytest.importorskip("optax", reason="the snippets train by Optax")
 pytest.importorskip("flax", reason="a snippet uses Flax's BatchNorm")
 
+pytestmark = pytest.mark.slow
+
 # The beginning of every page's program.
 HEAD = """
 import os

@@ -91,6 +91,7 @@ print("all there")
 """
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("extras", [(), ("planner",), ("plot",), ("train", "demo"), EVERY], ids=" ".join)
 def test_jaxcomm_can_be_looked_at_without_extras(extras: tuple[str, ...], tmp_path: Path) -> None:
     hidden = [package for extra in extras for package in PACKAGES[extra]]

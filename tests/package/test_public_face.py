@@ -39,6 +39,7 @@ def test_imports_are_lazy(statement: str, absent: list[str]) -> None:
     assert result.stdout.strip() == "[]"
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "call",
     [

@@ -26,6 +26,7 @@ follow_imports = normal
 PYRIGHT = {"typeCheckingMode": "standard", "extraPaths": [str(ROOT)], "include": [str(PROGRAM), str(MISTAKES)]}
 
 
+@pytest.mark.slow
 def test_checkers_accept_the_program_and_refuse_each_mistake(tmp_path: Path, cache: pytest.Cache) -> None:
     (tmp_path / "mypy.ini").write_text(MYPY)
     (tmp_path / "pyright.json").write_text(json.dumps(PYRIGHT))

@@ -16,14 +16,11 @@ from jaxcomm.schedules import Op, Schedule
 from tests.plan.export_cases import ALL, mscclpp_text, one_block_per_chunk, one_instance, xml_text
 from tests.plan.export_formats import check_mscclpp, check_xml
 from tests.plan.exported import Mscclpp, MscclXml, WrongError, executed
-
-RANKS = [2, 3, 4, 5, 6, 7, 8]
-LARGE = ["ring", "halving_doubling", "direct", "straggler, 5 chunks", "transfers"]
+from tests.schedules.schedule_cases import ranks_of
 
 
-@pytest.mark.parametrize(
-    ("name", "ranks"), [*((name, n) for name in ALL for n in RANKS), *((name, 16) for name in LARGE)]
-)
+@pytest.mark.parametrize("ranks", ranks_of([2, 3, 4, 7, 8], slow=[5, 6, 16]))
+@pytest.mark.parametrize("name", ALL)
 def test_exports_are_of_their_format_and_add_up_in_every_order(name: str, ranks: int) -> None:
     schedule = ALL[name](ranks)
     text = mscclpp_text(schedule)

@@ -76,6 +76,7 @@ def test_consecutive_chunks_go_in_one_step() -> None:
     executed(MscclXml, ElementTree.tostring(root, encoding="unicode"))
 
 
+@pytest.mark.slow
 def test_a_thread_block_sends_and_receives_where_a_gpu_would_have_too_many() -> None:
     text = xml_text(schedules.straggler(56, 55, 55))
     root = check_xml(text)

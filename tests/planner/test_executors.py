@@ -141,6 +141,7 @@ def test_a_step_of_calls_that_are_faster_apart_than_together_is_not_below_its_bo
     assert step.lower_bound_seconds == pytest.approx(3 * 19.7e-6 / 2)  # all bytes at the best rate of any size
 
 
+@pytest.mark.slow
 @settings(max_examples=8, deadline=None)
 @given(
     times=st.lists(st.floats(1e-6, 1e-3), min_size=4, max_size=4),
@@ -178,6 +179,7 @@ def test_a_noisy_table_counts_as_its_medians_and_never_falls() -> None:
     assert result.executors.nccl_seconds(8192) == pytest.approx(6e-6)  # beyond a flat table, times grow with bytes
 
 
+@pytest.mark.slow
 @settings(max_examples=25, deadline=None)
 @given(
     alphas=st.tuples(*[st.floats(1e-6, 1e-4)] * 2),

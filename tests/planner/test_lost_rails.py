@@ -98,6 +98,7 @@ def test_a_profile_without_a_rail_has_no_share_of_it() -> None:
     assert left.rail_shares == {} and planner.plan(left).lost_rails == ()
 
 
+@pytest.mark.slow
 def test_many_ranks_of_unlike_links_leave_room_for_few_lost_rails() -> None:
     found = planner.plan(on_hosts(112, 14, nics=[2.0] * 14 + [1.0] * 98), model_bytes=MIB)
     assert found.ranks == 112 and len(found.lost_rails) < 16
@@ -135,6 +136,7 @@ def test_a_late_rank_of_one_schedule_does_not_prevent_it() -> None:
     assert found.roles and found.lost_rails
 
 
+@pytest.mark.slow
 def test_nor_does_a_schedule_that_was_solved_for_a_late_rank() -> None:
     found = planner.plan(on_hosts(6, 2, arrivals=[[0.0] * 5 + [0.01]] * 20))
     assert any(entry.schedule.kind == "transfers" for entry in found.collectives) and found.lost_rails

@@ -77,6 +77,7 @@ def test_who_is_last_by_chance_is_no_straggler_to_plan_for() -> None:
     )
 
 
+@pytest.mark.slow
 @settings(max_examples=12, deadline=None)
 @given(
     ranks=st.sampled_from([2, 3, 4, 8, 12, 16, 20, 64]),
@@ -208,6 +209,7 @@ def shares(result: plan.Plan, sizes: Sequence[int]) -> list[float]:
     return found
 
 
+@pytest.mark.slow
 def test_buckets_that_come_together_share_one_delay() -> None:
     """A delay that covers one bucket's ReduceScatter is used for about one bucket's bytes, not for every bucket."""
     sizes = [10**9 + i * 2**20 for i in range(4)]
@@ -266,6 +268,7 @@ def test_arguments_out_of_range_are_refused(name: str, value: float) -> None:
         planner.plan(made(), **{name: value})  # type: ignore[arg-type]
 
 
+@pytest.mark.slow
 @settings(max_examples=20, deadline=None)
 @example(2, [1e9], None, [1], 0.0, 1e-15)  # the delay is 1e24 times the sum's time
 @given(

@@ -86,6 +86,7 @@ def test_a_slower_uplink_makes_the_times_longer() -> None:
         assert times[0] < times[1]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("ranks", "racks"), [(17, 17), (24, 8), (512, 8)])
 def test_more_ranks_than_are_solved_for_are_planned_and_explain_says_so(ranks: int, racks: int) -> None:
     made = planner.plan(even(ranks, racks))
@@ -101,6 +102,7 @@ def test_more_ranks_than_are_solved_for_are_planned_and_explain_says_so(ranks: i
         assert schedule is not None and entry.predicted.seconds <= ring * 1.02
 
 
+@pytest.mark.slow
 def test_explain_names_the_racks_and_what_is_approximated() -> None:
     made = planner.plan(even(8, 2, uplinks=[2.0, 4.0]), time_limit=0.5)
     text = " ".join(explanation(made).split())
@@ -157,6 +159,7 @@ def rows(given: Profile, capsys: Capture, tmp_path: Path, *words: str) -> list[d
     return documents.document(capsys.readouterr().out)["rows"]
 
 
+@pytest.mark.slow
 def test_what_if_an_uplink_is_slower(capsys: Capture, tmp_path: Path) -> None:
     [row] = rows(even(4, 2), capsys, tmp_path, "--uplink-rate", "rack 1=1/4")
     assert row["change"]["uplink_rates"] == {"rack 1": 0.25}
@@ -167,6 +170,7 @@ def test_what_if_an_uplink_is_slower(capsys: Capture, tmp_path: Path) -> None:
     assert row["changed"] == again["today"]
 
 
+@pytest.mark.slow
 def test_what_if_a_card_is_slower_calls_and_groups_take_longer(
     capsys: Capture, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -181,6 +185,7 @@ def test_what_if_a_card_is_slower_calls_and_groups_take_longer(
     assert row["today"]["groups_s"] is None and row["changed"]["groups_s"] > 0
 
 
+@pytest.mark.slow
 def test_what_if_prints_groups_for_the_model_s_bytes(capsys: Capture, tmp_path: Path) -> None:
     profile.save(even(4, 2, collective=None), tmp_path / "profile.json")
     words = ["what-if", str(tmp_path / "profile.json"), "--uplink-rate", "rack 0=1/2", "--sizes", "1MiB,64MiB"]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
@@ -66,6 +67,7 @@ def clusters(draw):
     return profile.validate(document, "a test")
 
 
+@pytest.mark.slow
 @settings(max_examples=40, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 @given(cluster=clusters(), min_gain=st.sampled_from([0.02, 0.0]))
 def test_every_plan_is_proved_and_never_slower_than_the_best_baseline(cluster: Profile, min_gain: float) -> None:

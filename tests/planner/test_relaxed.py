@@ -113,6 +113,7 @@ def served(jobs: list[tuple[float, float]]) -> float:
     return now
 
 
+@pytest.mark.slow
 @settings(max_examples=8, deadline=None)
 @given(
     sizes=st.lists(st.sampled_from([2**18, 2**22, 3 * 2**22, 2**25]), min_size=1, max_size=4),

@@ -50,6 +50,7 @@ def test_many_gradients_are_planned() -> None:
     assert [gradient.name for group in step.members() for gradient in group] == [f"layer{i}" for i in range(120)]
 
 
+@pytest.mark.slow
 @settings(max_examples=8, deadline=None)
 @given(
     ranks=st.sampled_from([3, 4, 8, 64]),

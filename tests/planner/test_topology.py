@@ -60,6 +60,7 @@ def test_a_plan_carries_the_schedule(planned: plan.Plan, tmp_path: Path) -> None
     assert planner.plan(measured(SHARED), time_limit=1.0).canonical_bytes() == loaded.canonical_bytes()
 
 
+@pytest.mark.slow
 def test_no_choice_is_slower_than_what_else_was_on_offer(planned: plan.Plan) -> None:
     for nic, delay in itertools.product(["rank", "host"], [0.01, 1e-4]):
         made = planner.plan(measured(network(4, 4, nic=nic, slow=4.0), delay), time_limit=0.2)

@@ -13,6 +13,8 @@ from jaxcomm.report.dumps.incident import incident
 from tests.processes import jobs
 from tests.processes.arrivals import CALLS, SCANNED
 
+pytestmark = pytest.mark.slow
+
 DEADLINE_S = 2.0
 
 
@@ -66,7 +68,6 @@ def test_a_sleeping_process_is_named_by_all() -> None:
         assert "\n  This call is at arrivals.py:" in text
 
 
-@pytest.mark.slow
 def test_a_stopped_process_is_named_and_the_others_dump_and_end(tmp_path: Path) -> None:
     found = run("stops", JAXCOMM_EXIT_AT_DEADLINE="1", JAXCOMM_DUMP=str(tmp_path))
     for process in found[:2]:
@@ -85,7 +86,6 @@ def test_a_killed_process_is_named() -> None:
         assert "rank 2 of 3 has not arrived" in log(process)
 
 
-@pytest.mark.slow
 def test_a_stopped_store_is_named() -> None:
     """Process 0 serves the job's key-value store."""
     for process in run("first stops", JAXCOMM_EXIT_AT_DEADLINE="1")[1:]:

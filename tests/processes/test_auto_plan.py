@@ -6,8 +6,9 @@ import pytest
 
 from tests.processes import jobs
 
+pytestmark = pytest.mark.slow
 
-@pytest.mark.slow
+
 def test_all_processes_switch_or_measure_at_one_launch_and_sums_stay_exact() -> None:
     job = jobs.run("tests.processes.auto_plan", processes=4, transport="tcp")
     assert [process.status for process in job] == [0] * 4, "\n".join(process.output for process in job)

@@ -39,6 +39,7 @@ def over_tcp() -> list[str]:
     return bits
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("provider", PROVIDERS)
 def test_sums_have_the_bits_of_tcp(provider: str, over_tcp: list[str]) -> None:
     require(provider)

@@ -7,10 +7,11 @@ import pytest
 from tests.processes import jobs
 from tests.processes.group_adjustment import LATE, LATE_S
 
+pytestmark = pytest.mark.slow
+
 DEVICES = 2
 
 
-@pytest.mark.slow
 def test_all_processes_get_the_same_groups_and_a_late_one_comes_into_small_ones() -> None:
     job = jobs.run("tests.processes.group_adjustment", processes=3, devices=DEVICES, transport="tcp")
     assert [process.status for process in job] == [0] * 3, "\n".join(process.output for process in job)

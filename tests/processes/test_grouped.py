@@ -6,8 +6,9 @@ import pytest
 
 from tests.processes import jobs
 
+pytestmark = pytest.mark.slow
 
-@pytest.mark.slow
+
 @pytest.mark.parametrize(("devices", "transport"), [(1, "tcp"), (2, "shm")])
 def test_processes_agree_with_lax_and_name_a_rank_that_does_not(devices: int, transport: str) -> None:
     job = jobs.run("tests.processes.grouped", processes=4, devices=devices, transport=transport, timeout_s=240)

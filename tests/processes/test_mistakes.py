@@ -16,8 +16,8 @@ from tests.processes import jobs
 
 TRANSPORTS = ["shm", *(pytest.param(kind, marks=pytest.mark.slow) for kind in ("tcp", "udp"))]
 LAST = 3
-# Seconds for which a rank is stopped amid a call: longer than a connection may be silent.
-AMID_S = {"shm": 2.0, "tcp": 25.0, "udp": 25.0}
+# Seconds for which a rank is stopped amid a call: over UDP longer than a host may be silent.
+AMID_S = {"shm": 2.0, "tcp": 2.0, "udp": 25.0}
 
 
 @functools.cache

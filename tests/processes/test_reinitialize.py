@@ -6,6 +6,8 @@ import pytest
 
 from tests.processes import jobs
 
+pytestmark = pytest.mark.slow
+
 RAILS = "127.0.0.1,127.0.0.2"
 PROCESSES = (2, 2, 2, 1)
 KINDS = ("threads", "socket:", "event", "memfd:jaxcomm")

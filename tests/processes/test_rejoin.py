@@ -74,6 +74,7 @@ def test_a_killed_process_rejoins_with_the_others_state(options: list[str], rail
     )
 
 
+@pytest.mark.slow
 def test_a_process_of_another_launch_joins_a_job_that_has_begun_without_it(tmp_path: Path) -> None:
     address = local_coordinator()
     service = subprocess.Popen(
@@ -99,6 +100,7 @@ def test_a_process_of_another_launch_joins_a_job_that_has_begun_without_it(tmp_p
         ]
 
 
+@pytest.mark.slow
 def test_a_plan_for_all_runs_again_when_all_are_back(tmp_path: Path) -> None:
     for each in ends(run("plan", tmp_path))[:2]:
         names = {ranks: plan for plan, ranks in each["ran"]}
@@ -106,11 +108,13 @@ def test_a_plan_for_all_runs_again_when_all_are_back(tmp_path: Path) -> None:
         assert names.get(2, "direct") in ("direct", "ring"), "two ranks run the default"
 
 
+@pytest.mark.slow
 def test_plans_of_the_run_begin_anew_in_each_generation(tmp_path: Path) -> None:
     found = ends(run("auto", tmp_path))
     assert found[0]["outcomes"].count("begun") == 1 + len(found[0]["generations"])
 
 
+@pytest.mark.slow
 def test_a_preempted_process_leaves_before_a_block_and_rejoins_on_another_host(tmp_path: Path) -> None:
     reports = run("preempted", tmp_path)
     ends(reports)
@@ -120,6 +124,7 @@ def test_a_preempted_process_leaves_before_a_block_and_rejoins_on_another_host(t
     )
 
 
+@pytest.mark.slow
 def test_a_state_of_another_shape_is_an_error_of_all(tmp_path: Path) -> None:
     texts = {each["text"] for each in run("unlike", tmp_path) if each["case"] == "error"}
     assert texts == {

@@ -16,6 +16,8 @@ from tests.planner.profiles import made
 from tests.processes import jobs
 from tests.processes.jobs import Process
 
+pytestmark = pytest.mark.slow
+
 PLANS = [
     with_halves(
         make((0, 65535, SPECS["halving_doubling"]), (65536, None, SPECS["ring"]), ranks=4),
@@ -87,7 +89,6 @@ def test_two_devices_per_process_over_two_rails_agree_with_lax() -> None:
     check_beside_lax(run("lax", [], "tcp", devices=2, rails="127.0.0.1,127.0.0.2"))
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize(("transport", "planned"), [("tcp", True), ("udp", False)])
 def test_every_transport_gives_the_same_bits(
     transport: str, planned: bool, by_shm: list[Process], plans: list[Path]

@@ -7,6 +7,7 @@ import pytest
 from tests.processes import jobs, trials
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("transport", ["shm", "tcp"])
 def test_all_ranks_try_alike_and_follow_one_outcome(transport: str) -> None:
     job = jobs.run("tests.processes.trials", processes=4, transport=transport, timeout_s=120)

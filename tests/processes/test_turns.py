@@ -6,6 +6,8 @@ import pytest
 
 from tests.processes import jobs, turns
 
+pytestmark = pytest.mark.slow
+
 
 @pytest.mark.parametrize(
     "transport, ranks, kind",

@@ -319,6 +319,7 @@ def test_fit_says_what_it_assumed() -> None:
         profile.fit([], "all_reduce", 4, "none")
 
 
+@pytest.mark.slow
 def test_measures_this_machine() -> None:
     measured = measure_devices(4, sizes=[4096, 262147], steps=300, late={2: 0.002})
     assert measured.ranks == 4

@@ -13,7 +13,7 @@ from jaxcomm import schedules
 from jaxcomm.gpu.checks.expected import by_numpy
 from jaxcomm.program.messages import BUFFER, compile_messages
 from jaxcomm.schedules import Schedule
-from tests.schedules.schedule_cases import CASES
+from tests.schedules.schedule_cases import CASES, ranks_of
 
 CC = Path(__file__).parents[2] / "cc"
 SOURCES = ["gpu/nccl/fake/play.cc", "gpu/nccl/fake/nccl.cc", "gpu/nccl/fake/reduce.cc", "gpu/nccl/library.cc"]
@@ -47,7 +47,7 @@ def play(player: Path, files: list[Path], x: np.ndarray, seconds: int = 60) -> s
     return subprocess.run(command, input=x.tobytes(), capture_output=True, timeout=300)
 
 
-@pytest.mark.parametrize("ranks", range(2, 17))
+@pytest.mark.parametrize("ranks", ranks_of([*range(2, 9), 16], slow=range(9, 16)))
 def test_every_schedule(player: Path, ranks: int, tmp_path: Path) -> None:
     """Sums depend on the order of additions, and chunk counts do not divide the numbers of elements."""
     random = np.random.default_rng(ranks)

@@ -16,7 +16,7 @@ from jaxcomm.program.messages import BUFFER
 from jaxcomm.program.permute_verifier import verify_permutes
 from jaxcomm.program.permutes import ADD, NOTHING, Permute, Permutes, compile_permutes
 from jaxcomm.schedules import Schedule
-from tests.schedules.schedule_cases import CASES, HALVES
+from tests.schedules.schedule_cases import CASES, HALVES, ranks_of
 
 
 def permutes_of(program: Permutes) -> list[Permute]:
@@ -34,7 +34,7 @@ def check(schedule: Schedule, most: int | None = None) -> Permutes:
     return program
 
 
-@pytest.mark.parametrize("ranks", [*range(2, 10), 12, 16])
+@pytest.mark.parametrize("ranks", ranks_of([*range(2, 10), 12], slow=[16]))
 def test_every_schedule_is_proved_from_its_tables(ranks: int) -> None:
     for name, make in CASES.items():
         schedule = make(ranks)

@@ -11,6 +11,7 @@ from tests.recipes import slurm_job
 FOLDER = Path(__file__).parents[2] / "recipes" / "elastic"
 
 
+@pytest.mark.slow
 def test_a_killed_process_rejoins_under_slurm(tmp_path: Path) -> None:
     found = slurm_job.run(FOLDER / "slurm.sh", ["-m", "tests.processes.rejoin", "plain", str(tmp_path)], 3, tmp_path)
     assert found.returncode == 0, found.stdout + found.stderr

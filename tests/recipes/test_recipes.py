@@ -23,6 +23,8 @@ from jaxcomm.train import Drop
 from tests.recipes.recipe_scripts import RECIPES, kill_after, run, start
 
 pytest.importorskip("flax", reason="the recipes' models are Flax's")
+
+pytestmark = pytest.mark.slow
 ocp = pytest.importorskip("orbax.checkpoint", reason="the recipes' checkpoints are Orbax's")
 pytest.importorskip("sklearn", reason="the recipes train on scikit-learn's digits")
 pytest.importorskip("tensorboardX", reason="the recipes write for TensorBoard")
@@ -43,7 +45,6 @@ def rows(folder):
         return [{name: float(value) for name, value in row.items()} for row in csv.DictReader(file)]
 
 
-@pytest.mark.slow
 def test_a_killed_run_ends_with_the_bits_of_an_uninterrupted_one(tmp_path, cache):
     words = ["--sync=ds-sync", "--steps=21", "--every=2"]
     whole, halves = tmp_path / "whole", tmp_path / "halves"
@@ -74,7 +75,6 @@ def test_a_mistake_of_the_users_is_one_message_and_a_plan_of_ones_own_needs_no_t
     assert printed.startswith("error: ") and f"{tmp_path}/plan.json" in printed and "Traceback" not in printed
 
 
-@pytest.mark.slow
 def test_the_language_model_learns_round_by_round(recipes, monkeypatch):
     import language
 
@@ -168,7 +168,6 @@ def same_bits(one, other):
     jax.tree.map(lambda one, other: np.testing.assert_array_equal(one, other, strict=True), one, other)
 
 
-@pytest.mark.slow
 def test_a_run_finds_its_late_worker_and_goes_on_under_a_plan_for_it(tmp_path, cache):
     words = ["--units=128", "--late=rank=1,ms=60", "--steps=24", "--every=8", "--plan_at=8"]
     printed = run(RECIPES / "late_rank.py", [*words, f"--out={tmp_path / 'whole'}"], cache)
@@ -191,7 +190,6 @@ def test_a_run_finds_its_late_worker_and_goes_on_under_a_plan_for_it(tmp_path, c
     assert [row["planned"] for row in rows(again)] == [0, 1, 1]
 
 
-@pytest.mark.slow
 def test_groups_follow_a_busy_link_and_are_in_the_checkpoint(tmp_path, cache):
     words = ["--contend=6", "--contend_from=8", "--steps=32", "--every=8"]
     compiled = {path.name for path in cache.glob("jit_run-*")}
@@ -210,7 +208,6 @@ def test_groups_follow_a_busy_link_and_are_in_the_checkpoint(tmp_path, cache):
     same_bits(trained(tmp_path / "whole", 32), trained(again, 32))
 
 
-@pytest.mark.slow
 def test_a_step_that_jit_partitions_is_that_of_xla_and_goes_on_after_an_interruption(tmp_path, cache):
     words = ["--units=64", "--steps=12", "--every=4"]
     for sync in ("jaxcomm", "bsp"):

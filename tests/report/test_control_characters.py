@@ -93,6 +93,7 @@ def test_run(tmp_path: Path, capsys: Capture) -> None:
     assert not CONTROL.search((tmp_path / "trace.json").read_text())
 
 
+@pytest.mark.slow
 def test_plan(tmp_path: Path, capsys: Capture) -> None:
     made = planner.plan(evil_profile())
     plan.save(made, tmp_path / "plan.json")

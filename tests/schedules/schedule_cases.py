@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from functools import lru_cache
 from itertools import groupby, pairwise
 from operator import itemgetter
+from typing import Any
 
 import numpy as np
+import pytest
 from numpy.typing import NDArray
 
 from jaxcomm import schedules
@@ -18,6 +20,12 @@ from jaxcomm.schedules import Schedule
 from jaxcomm.schedules.halves import Half
 
 Numbers = NDArray[np.int64]
+
+
+def ranks_of(fast: Iterable[int], slow: Iterable[int]) -> list[Any]:
+    """Numbers of ranks as a test's parameters; only `make test-slow` runs those in `slow`."""
+    return [*fast, *(pytest.param(ranks, marks=pytest.mark.slow) for ranks in slow)]
+
 
 # Schedules for any number of ranks. The late rank is the first, the last or another; chunk counts are small and large.
 CASES: dict[str, Callable[[int], Schedule]] = {

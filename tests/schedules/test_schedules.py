@@ -16,9 +16,9 @@ from jaxcomm.errors import JaxcommError, PlanError
 from jaxcomm.program.verifier import verify_schedule, verify_template
 from jaxcomm.schedules import Op, Schedule, Template, Transfer, template
 from jaxcomm.schedules.template_solver import search
-from tests.schedules.schedule_cases import CASES, by_hand, execute, random_numbers
+from tests.schedules.schedule_cases import CASES, by_hand, execute, random_numbers, ranks_of
 
-RANKS = [*range(2, 33), 64, 128, 256]
+RANKS = ranks_of([*range(2, 18), 31, 32, 64], slow=[*range(18, 31), 128, 256])
 # Even numbers of ranks up to 300 for which no pairwise template exists, as the search has proved.
 DIRECTED = {12, 114, 116, 242, 244}
 

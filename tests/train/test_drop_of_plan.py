@@ -148,6 +148,7 @@ def test_a_budget_is_used_up_from_the_front_and_never_exceeded(sizes, bound, par
     assert not any(shares[below + 1 :])
 
 
+@pytest.mark.slow
 @settings(max_examples=100, deadline=None)
 @given(share=st.floats(0, 0.999), size=st.integers(1, 2**20), segment=st.sampled_from([8, 64, 4096]))
 def test_segments_are_counted_as_the_plan_counts_them(share, size, segment):

@@ -85,7 +85,7 @@ TEST_F(PathsTest, APathMayPassPacketsInOneDirectionOnly) {
     Send(0);
   }
   lines_[kCut].is_cut[0] = true;
-  const auto limit = std::chrono::steady_clock::now() + std::chrono::seconds(20);
+  const auto limit = std::chrono::steady_clock::now() + std::chrono::minutes(2);
   for (int packets = 0; packets < 10 * kProbesOnly;) {  // process 0 still uses the path
     ASSERT_LT(std::chrono::steady_clock::now(), limit);
     packets = PacketsOverCut();
