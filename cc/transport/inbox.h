@@ -72,7 +72,7 @@ class Inbox {
   void Cancel(const CallId& call);
   bool IsCancelled(const CallId& call) const { return cancelled_.Contains(call); }
 
-  // Fails the Posts for the process. Complete early messages of the process stay.
+  // Fails the Posts for the process. Early messages of the process that are complete stay.
   void Fail(uint32_t process, const Status& why, std::optional<Incoming> arrival);
   // Removes the Posts and early messages of the process, without running a callback.
   void Drop(uint32_t process);

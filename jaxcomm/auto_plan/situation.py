@@ -11,8 +11,8 @@ from jaxcomm.profile import Profile, lateness
 
 CALLS: Final = 32  # number of calls that determine the late ranks; both halves of these calls must agree
 CHANGED: Final = 1.5  # factor by which lateness must change for a new plan
-# Least lateness that matters, as a share of a call's time. A plan gains at most the lateness, and ranks end a call this
-# far apart even if none of them is late.
+# Least lateness that matters, as a share of a call's time. A plan gains at most the lateness, and even if no rank is
+# late, ranks end a call about this share of its time apart.
 _MATTERS: Final = 0.1
 
 

@@ -110,7 +110,7 @@ def _kind(collective: CollectiveKind, plan: Plan | None, nbytes: int) -> str:
 def _peer(
     peer: Peer, collective: CollectiveKind, mesh: Mesh, integers: list[jax.Array], zeros: list[jax.Array]
 ) -> tuple[list[np.ndarray[Any, Any]], Side]:
-    """Returns this process's part of the peer's results on the integers, and the peer's side to time."""
+    """Returns this process's part of the peer's results on the integers, and the peer's `Side` for timing."""
     whole = collective == "all_reduce"
     if peer == "mpi4py":
         on_host = bench_peers.by_mpi4py(collective)

@@ -147,9 +147,9 @@ def gone() -> list[dict[str, Any]]:
 
 
 def record_texts() -> dict[str, str]:
-    """The records of `sites` without spans, `rails` and `gone`, each as JSON.
+    """The records of `rails`, of `gone`, and of `sites` (without their spans), each as JSON.
 
-    The core's texts are not parsed, so other threads can run Python meanwhile.
+    The core's texts are parsed only if another backend has sites, so other threads can run Python meanwhile.
     """
     sites = CPU.text("stats", False)
     if further := _sites_of_backends(spans=False):

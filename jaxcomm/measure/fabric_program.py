@@ -67,7 +67,7 @@ class _Sums:
 
 
 def _tries(sums: _Sums) -> dict[str, Any]:
-    """The bits and the times of sums, and whether sums are right after others that missed their deadline."""
+    """The bits and the times of sums, and whether sums are right after earlier sums have missed their deadline."""
     from jaxcomm import ffi
 
     found: dict[str, Any] = {"bits": [hashlib.sha256(sums(size).tobytes()).hexdigest() for size in SIZES], "rates": []}

@@ -1,4 +1,4 @@
-"""Times whole schedules, which take turns, on the executor that runs them: with no rank late, and with one late."""
+"""Measures the times of whole schedules on their executor, in turns: with no rank late, and with one rank late."""
 
 from __future__ import annotations
 

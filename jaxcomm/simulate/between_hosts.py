@@ -16,7 +16,7 @@ from jaxcomm.profile.timed_schedules import ScheduleSample, TimedSchedules
 from jaxcomm.schedules import Schedule
 from jaxcomm.simulate.executor_costs import Costs, LinkCosts, TimedCosts
 
-# If a buffer of n bytes has nβ ≥ BOUND_BY_BYTES · ranks · α, its bytes bound the times of all schedules.
+# If a buffer of n bytes has nβ ≥ BOUND_BY_BYTES · ranks · α, links' rates, not latencies, determine all times.
 BOUND_BY_BYTES: Final = 10
 TINY_S: Final = 1e-9  # seconds, less than the time of any call
 

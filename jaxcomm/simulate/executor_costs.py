@@ -223,11 +223,11 @@ class TimedCosts(Costs):
         return 1 - math.exp(-max(error_of(each, self._is_expected(schedule, nbytes, other)) for each in turns))
 
     def margin_over(self, schedule: Schedule | None, nbytes: int, of: TimedCosts, other: Schedule) -> float:
-        """The smallest gain over `other`, on another executor, that errors cannot explain, as a share of its time.
+        """The smallest gain over `other` that errors cannot explain, as a share of the time of `other`.
 
         If both schedules were timed, in the same turns, this share is the deviation (95 %) that chance causes in one
         turn's ratio of their times. Otherwise the share is the error of the model for the schedule that was not timed.
-        `of` has the costs of the other executor. `schedule` is None for `lax.psum`.
+        Another executor, whose costs are in `of`, runs `other`. `schedule` is None for `lax.psum`.
         """
         own, others = (
             {sample.bytes: sample for sample in found or ()}

@@ -99,8 +99,8 @@ class ScheduleSelector {
   bool tries() const { return rule_.tries; }
   bool by_turns() const { return rule_.rank == kAnyRank; }
   bool has_late_rank() const { return rule_.rank != kNoRank; }
-  // Zero unless any rank may be late. A rank counts as late if more than grace() has passed since all other ranks
-  // arrived.
+  // Zero unless the rule lets every rank be the late one. A rank counts as late if more than grace() has passed since
+  // all other ranks arrived.
   Clock::duration grace() const {
     const double seconds = by_turns() && rule_.seconds > 0 ? std::min(rule_.seconds, kLongestGraceS) : 0;
     return std::chrono::duration_cast<Clock::duration>(std::chrono::duration<double>(seconds));

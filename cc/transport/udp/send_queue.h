@@ -163,7 +163,7 @@ class SendQueue {
   std::deque<Fragment> lost_;
   int64_t waiting_bytes_ = 0;  // bytes of unsent_ that have not been sent, and of lost_
   std::vector<Path> paths_;
-  // Packets must yet report that this number of messages has been sent completely; 0 if they have reported all.
+  // Number of messages that have been sent completely, which packets have yet to report; 0 if they have reported all.
   uint64_t owed_ = 0;
   // Numbers of the frames that are begun but not acknowledged: [0] of messages, [1] of other frames.
   std::set<uint64_t> frames_[2];

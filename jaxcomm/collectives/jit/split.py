@@ -101,7 +101,7 @@ class Split(NamedTuple):
 
 @contextlib.contextmanager
 def _no_closures() -> Iterator[None]:
-    """Raises an error with a cure in place of JAX's error about a closed-over array whose type names the axes."""
+    """Replaces JAX's error about a closed-over array that has the axes in its type by an error with a cure."""
     try:
         yield
     except (NotImplementedError, ValueError) as error:

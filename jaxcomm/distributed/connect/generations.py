@@ -104,9 +104,10 @@ def agree(process: int, live: Incarnations, connected: Incarnations, entry: Barr
       it. Otherwise a new generation.
 
     Raises:
-      JaxcommError: a live process was not in the barrier: an earlier start of it was there, or it has ended since.
+      JaxcommError: a process of `live` is not the one that was in the barrier (an earlier start of it was), or it has
+        ended since then.
     """
-    entered = _entries(live)  # before the names: a process that enters the next barrier has published its name
+    entered = _entries(live)  # is read before the names: a process that enters the next barrier has published its name
     agreed = next((each for each in _names() if entry.nonce in each.nonces), None)
     if agreed is None:
         generations = {each.generation for each in entered.values()}

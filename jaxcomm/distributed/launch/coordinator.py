@@ -153,7 +153,7 @@ def _fork(run: Callable[[], object]) -> int:
 
 
 def _register(address: str, processes: int, absent: Iterable[int], devices: int) -> None:
-    """Registers for absent processes, each in a process of its own."""
+    """Registers in place of absent processes. A separate process makes each registration."""
     from jaxcomm.distributed.connect import generations
     from jaxcomm.jax_compat import coordination
 

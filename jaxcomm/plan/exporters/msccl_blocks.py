@@ -119,7 +119,7 @@ def gpus(ranks: int, moves: Sequence[Sequence[ChunksMessage]], most: int, both: 
 
 
 def _channels(steps: Counter[tuple[int, int]], most: int) -> dict[tuple[int, int], Iterator[int]]:
-    """For each link, the channels that its steps use in turn: the first channels in which both ends can take a peer."""
+    """The channels that the steps of each link use in turn: the first in which both ends have room for a peer."""
     each = math.ceil(max(steps.values()) / most)
     taken: Counter[tuple[int, int, bool]] = Counter()
     channels: dict[tuple[int, int], Iterator[int]] = {}

@@ -62,10 +62,10 @@ def solved(setting: Setting, time_limit: float, seed: int) -> tuple[SolvedCall, 
 
 
 def solve_size(setting: Setting, nbytes: int, time_limit: float, seed: int) -> SolvedCall:
-    """The best schedule that a search from the fastest starts finds for one call size and the median delay.
+    """The best schedule that a search finds for one call size and the median delay.
 
-    Searches are cached, because many what-if changes of rails or NICs leave the network as it is. The arguments are as
-    in `solved`.
+    The search begins with the fastest `STARTS` schedules. Searches are cached, because many what-if changes of rails or
+    NICs leave the network as it is. The arguments are as in `solved`.
     """
     late = setting.late
     starts = sorted({*_starts(setting, nbytes)}, key=lambda spec: (setting.seconds(spec, nbytes), repr(spec)))[:STARTS]

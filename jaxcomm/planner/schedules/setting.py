@@ -105,7 +105,7 @@ class Setting:
     def least_gain(self, spec: Spec, other: Spec, nbytes: int) -> float:
         """The least share of the time of `other` that `spec` must save.
 
-        This is `min_gain`, or, unless `has_given_gain`, the error of the timed schedules if that is greater.
+        This is `min_gain`. For timed schedules it is at least their error, unless the user has given `min_gain`.
         """
         if not self.timed or spec.kind in ("nccl", "lax") or self.has_given_gain:
             return self.min_gain

@@ -155,7 +155,7 @@ def timing(site: Mapping[str, Any]) -> Timing:
 
 
 def knows_arrivals(site: Mapping[str, Any]) -> bool:
-    """Whether a site's record has the arrivals of all ranks. In changing groups no rank waits for all ranks."""
+    """Whether a site's record has the arrivals of all ranks. Those of changing groups lack some of them."""
     changes = site["work_s"] or any(at is None for call in site["arrivals"] for at in call)
     return bool(site["arrivals"]) and site["ranks"] > 1 and not changes
 
