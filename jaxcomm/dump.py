@@ -1,8 +1,8 @@
-"""Dumps: when a call fails, this process writes what its ranks were doing into a file, if JAXCOMM_DUMP names a folder.
+"""Dumps: if JAXCOMM_DUMP names a folder, each process writes a file there about what its ranks did when a call failed.
 
 `profile.dump_file` describes the file, and `jaxcomm report` reads the files of several processes together. The number
-and the size of the files are bounded: a process writes a dump for its first failures only, and the oldest files of a
-process that is started again and again are replaced.
+and the size of the files are bounded: a process writes a dump for its first failures only. If a process is started
+again and again, its oldest files are replaced.
 """
 
 from __future__ import annotations
@@ -21,10 +21,10 @@ from jaxcomm.errors import JaxcommError
 from jaxcomm.log import say
 from jaxcomm.profile.dump_file import FORMAT, VERSION
 
-_MOST_OF_RUN: Final = 4  # dumps that a process writes
-_MOST_FILES: Final = 16  # dumps of one process in the folder
+_MOST_OF_RUN: Final = 4  # maximum number of dumps that a process writes
+_MOST_FILES: Final = 16  # maximum number of dumps of one process in the folder
 _MOST_CALLS: Final = 256
-_MOST_ARRIVALS: Final = 1 << 16  # of all calls of a dump together
+_MOST_ARRIVALS: Final = 1 << 16  # maximum number of arrivals in all calls of a dump
 
 
 def start(folder: str) -> None:
@@ -80,7 +80,7 @@ class _Dumps:
             say(f"the dump of a failed call was not written: {error}")
 
     def _path(self, process: int) -> Path:
-        """A file's path that is free, or else the oldest of this process's files."""
+        """Returns an unused path, or the path of this process's oldest file if all paths are used."""
 
         def written(path: Path) -> float:
             return path.stat().st_mtime if path.exists() else 0.0

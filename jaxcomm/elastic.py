@@ -175,7 +175,7 @@ def _exchange(own: _Process, number: int) -> dict[int, _Process]:
 
 
 def _broadcast(arrays: Sequence[NDArray[Any]], processes: Sequence[int], number: int) -> None:
-    """Copies the arrays of the first of these processes into the arrays of the other processes."""
+    """Copies the arrays of the first process in `processes` into the arrays of the other processes."""
     call = f"the state of process {processes[0]}"
     is_source = processes[0] == jax.process_index()
     total, done, logged = sum(array.nbytes for array in arrays), 0, time.monotonic()

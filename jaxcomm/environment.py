@@ -1,6 +1,6 @@
-"""The environment variables that users may set: their names, two defaults, and functions that read some.
+"""The environment variables that users may set: their names, two defaults, and functions that read some of them.
 
-docs/reference/environment.md describes each of them.
+docs/reference/environment.md describes each variable.
 """
 
 from __future__ import annotations
@@ -83,5 +83,5 @@ def is_on(name: str, *, default: bool = False, environment: Mapping[str, str] = 
 
 
 def host_name() -> str:
-    """The name of this host for people: JAXCOMM_HOST, or else the system's."""
+    """The name of this host for display: JAXCOMM_HOST, or the system's host name if the variable is not set."""
     return os.environ.get(HOST) or socket.gethostname()

@@ -44,8 +44,8 @@ def value_and_grad(
       A function with the arguments of `fun` and the results of `equinox.filter_value_and_grad(fun)`.
 
     Raises:
-      JaxcommError: Equinox is not installed, or as `jaxcomm.value_and_grad`.
-      NameError, TypeError, ValueError: as `jaxcomm.value_and_grad`.
+      JaxcommError: Equinox is not installed, or `jaxcomm.value_and_grad` would raise this error.
+      NameError, TypeError, ValueError: as for `jaxcomm.value_and_grad`.
     """
     eqx = load_extra("equinox", "jaxcomm.equinox")
     differentiated = eqx.filter_value_and_grad(fun, has_aux=has_aux)

@@ -59,7 +59,7 @@ class DeadlineError(JaxcommError):
     A field without a value is empty or None. With `axis_index_groups`, ranks are numbered within their group.
 
     Attributes:
-      name: the function that was called, and the call's bucket if it has one: "psum".
+      name: the function that was called, such as "psum", and the call's bucket if it has one.
       number: the call's number in this process, as in the error text.
       axes: names of the axes, with commas.
       plan: the first letters of the plan's hash; without a plan "direct" or "ring"; "auto" before the run has made a
@@ -83,8 +83,8 @@ class MismatchError(JaxcommError):
     Attributes:
       name: the function that was called.
       axes: names of the axes, with commas.
-      groups: two ranks that passed different groups. The value of each of the two ranks is the tuple that the rank
-        passed: one group number per rank. Empty for other errors.
+      groups: maps two ranks that passed different groups to the tuples that they passed. A tuple has one group number
+        per rank. Empty for other errors.
       calls: two ranks that made different calls, each with its call in words. Empty for other errors.
     """
 
@@ -112,10 +112,10 @@ def add_lookup(lookup: Callable[[str], Mapping[str, Any] | None]) -> None:
 
 
 def from_jax(error: BaseException) -> JaxcommError | None:
-    """Returns the jaxcomm error in the error that JAX raised for a failed step. Returns None if JAX's error has none.
+    """Returns the jaxcomm error that JAX's error for a failed step contains; None if JAX's error contains none.
 
     If several calls failed together, the result is the error that JAX names first. The error's fields are known only in
-    the process in which the step ran, and only for the last 256 failures. Other errors have only their text.
+    the process in which the step ran, and only for the last 256 failures. Otherwise the error has only its text.
 
     Args:
       error: any exception; JAX raises `jax.errors.JaxRuntimeError`.

@@ -1,6 +1,6 @@
 """`jaxcomm.init`: the settings before a run's first collective, and the start of jaxcomm's threads and connections.
 
-This module combines collectives, distributed and auto_plan. Only jaxcomm's `__init__` imports it.
+This module combines `collectives`, `distributed` and `auto_plan`. Only jaxcomm's `__init__` imports it.
 """
 
 from __future__ import annotations

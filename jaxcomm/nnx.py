@@ -42,9 +42,9 @@ def value_and_grad(
     """`flax.nnx.value_and_grad`, computed by each rank on its part of the batch and averaged by `pmean`.
 
     All ranks share positional arguments that are modules, Variables, `nnx.Rngs` or other objects of nnx. Each rank
-    folds its index into the keys of their random streams, so dropout has a mask of its own on each rank. Changes that
-    the loss makes in these objects reach the caller: floats, such as the statistics of BatchNorm, become means over the
-    ranks, and all other values must change equally on all ranks, as the counts of random streams do.
+    folds its index into the keys of these objects' random streams, so dropout has a mask of its own on each rank.
+    Changes that the loss makes in these objects reach the caller. Floats, such as the statistics of BatchNorm, become
+    means over the ranks. All other values, such as the counts of random streams, must change equally on all ranks.
 
     Args:
       f, argnums, has_aux, holomorphic, allow_int, graph, graph_updates: as for `flax.nnx.value_and_grad`; `argnums` may
@@ -55,8 +55,8 @@ def value_and_grad(
       A function with the arguments of `f` and the results of `flax.nnx.value_and_grad(f)`.
 
     Raises:
-      JaxcommError: Flax is not installed, or as `jaxcomm.value_and_grad`.
-      NameError, TypeError, ValueError: as `jaxcomm.value_and_grad`.
+      JaxcommError: Flax is not installed; for other reasons see `jaxcomm.value_and_grad`.
+      NameError, TypeError, ValueError: see `jaxcomm.value_and_grad`.
     """
     nnx = load_extra("flax.nnx", "jaxcomm.nnx")
     objects = (nnx.Pytree, nnx.Variable)
@@ -104,7 +104,7 @@ def grad(f: Callable[..., Any], axis_name: AxisName, *, has_aux: bool = False, *
 
 @contextmanager
 def _own_keys(nnx: Any, objects: Sequence[Any], axis_name: AxisName) -> Iterator[None]:
-    """Random streams whose keys differ between the ranks, inside the `with` statement."""
+    """Makes the keys of the random streams differ between the ranks, inside the `with` statement."""
     keys = jax.tree.map(lambda key: key, nnx.state(objects, nnx.RngKey))  # a copy of the Variables
     rank = lax.axis_index(axes.names(axis_name))
 

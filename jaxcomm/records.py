@@ -32,7 +32,7 @@ class SpanStats(TypedDict):
 
 
 class TrialStats(TypedDict):
-    """The trial of a call site's plan (see `jaxcomm.init`). Times are of the latest trial, trimmed means.
+    """The trial of a call site's plan (see `jaxcomm.init`). The times are trimmed means over the latest trial.
 
     A trimmed mean omits a fifth of the times at either end.
 
@@ -88,9 +88,10 @@ class SiteStats(TypedDict):
       wait_s: for each rank, the total time that the rank waited for the last rank.
       late: for each rank, the number of calls in which it was the last rank.
       arrivals: for each of the last 256 calls and each rank, the time after the first rank's arrival. If groups are an
-        operand and the ranks are in several processes, None for ranks of groups without a rank of this process.
+        operand and the ranks are in several processes, the entry is None for the ranks of a group that has no rank of
+        this process.
       work_s: if groups are an operand, for each of the last 256 calls and each rank, the time since the rank's previous
-        call ended; None for ranks of other processes. Empty for all other sites.
+        call ended; the entry is None for ranks of other processes. The list is empty if groups are not an operand.
       after_arrival_s: for each of the last 256 calls, the time from the last arrival to the end.
       spans: at most 256 spans, which cover the whole run and become longer as the run goes on.
     """
@@ -124,7 +125,7 @@ class RailSpanStats(TypedDict):
       length_s: the length of the span.
       bytes: the bytes that the other process received over the rail.
       bytes_per_s: the measured rate; None: not measured.
-      share: the share of the largest calls, in units of 1/1024; None: it did not change.
+      share: the rail's share of the largest calls, in units of 1/1024; None: it did not change.
     """
 
     at_s: float
@@ -135,7 +136,7 @@ class RailSpanStats(TypedDict):
 
 
 class RailChangeStats(TypedDict):
-    """A rail was taken out of service, or put back into service."""
+    """An event: a rail was taken out of service, or put back into service."""
 
     at_s: float
     is_open: bool
@@ -171,7 +172,7 @@ class RailStats(TypedDict):
 
 
 class GoneStats(TypedDict):
-    """A process that has left the current generation of the job or failed.
+    """A process that has failed, or has left the current generation of the job.
 
     Attributes:
       process: the process.
@@ -219,9 +220,10 @@ class SelectorStats(TypedDict):
 
 
 class ScheduleStats(TypedDict):
-    """The schedule of all-reduces of at least `min_bytes` bytes.
+    """The schedule for all-reduces of at least `min_bytes` bytes.
 
-    `name` is its name in profiles, or None. `selector` has the schedules from which calls select, or is None.
+    `name` is the schedule's name in profiles, or None. `selector` has the schedules from which calls select, or is
+    None.
     """
 
     min_bytes: int
@@ -231,7 +233,7 @@ class ScheduleStats(TypedDict):
 
 
 class SharesStats(TypedDict):
-    """The rails' planned shares of calls of at least `min_bytes` bytes, in units of 1/1024."""
+    """The rails' planned shares for calls of at least `min_bytes` bytes, in units of 1/1024."""
 
     min_bytes: int
     shares: dict[str, int]

@@ -29,7 +29,7 @@ class Stats(list[SiteStats]):
     """One record per call site. Prints as a table.
 
     Attributes:
-      rails: one record for each rail to each other process; empty if only one rail connects any two processes.
+      rails: one record for each rail to each other process; empty if only one rail connects each pair of processes.
       gone: one record per other process that has left the current generation of the job or failed.
       plans: one record per plan that all threads follow.
       events: the last 256 findings and actions of plan="auto".
@@ -85,7 +85,7 @@ class Stats(list[SiteStats]):
         files.write(path, self.json() + "\n")
 
     def trace(self, path: str | os.PathLike[str]) -> None:
-        """Writes a trace of the latest calls, those in `arrivals`, for ui.perfetto.dev or chrome://tracing.
+        """Writes a trace of the latest calls (the calls in `arrivals`) for ui.perfetto.dev or chrome://tracing.
 
         Each site is a process in the trace, and each rank is a track. For every call a track has a slice for the rank's
         wait and a slice for the transfer. Start times of calls are not recorded, so a site's calls follow each other
@@ -126,8 +126,8 @@ def stats() -> Stats:
 def snapshot() -> str:
     """The records that `jaxcomm top` shows, as one JSON object.
 
-    It has the fields of `Stats`. Sites have no `spans`, plans no `file`, and times of `rails` and `gone` are in
-    microseconds of the monotonic clock.
+    The object has the fields of `Stats`, but its sites have no `spans` and its plans have no `file`. The times of
+    `rails` and `gone` are microseconds of the monotonic clock.
     """
     records = {
         "at_s": _seconds(),
@@ -140,7 +140,7 @@ def snapshot() -> str:
 
 
 def latest_calls() -> dict[str, list[dict[str, Any]]]:
-    """The latest calls of this process, and the latest call that each device has joined (`profile.dump_file`)."""
+    """The latest calls of this process, and the latest call that each device has joined, for `profile.dump_file`."""
     return {name: [_since_the_beginning(each) for each in found] for name, found in ffi.calls().items()}
 
 

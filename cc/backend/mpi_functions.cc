@@ -87,7 +87,7 @@ JAXCOMM_HANDLE(MPIABI_PROD, kFirstReduction + 3);
 // Sets the table of the core's functions. The table lives until the process terminates.
 JAXCOMM_ABI void jaxcomm_backend_take(const BackendTable* filled) { table = filled; }
 
-// All functions that unused_names.py writes call this function, which prints the caller's name and fails.
+// The functions that unused_names.py generates call this function. It prints the caller's name and fails.
 JAXCOMM_ABI int jaxcomm_backend_unused(const char* name) {
   std::fprintf(stderr, "jaxcomm: jaxlib calls %s, which this version of jaxcomm does not support.\n", name);
   return 1;
@@ -108,7 +108,7 @@ JAXCOMM_ABI int MPIABI_Get_library_version(char* text, int* length) {
 }
 
 // XLA creates communicators only on MPI's main thread. In jaxcomm, any thread may create communicators, so this
-// function returns 1 (is the main thread) in every thread.
+// function reports every thread as the main thread.
 JAXCOMM_ABI int MPIABI_Is_thread_main(int* flag) {
   *flag = 1;
   return 0;

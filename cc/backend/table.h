@@ -16,8 +16,8 @@ struct BackendTable {
   void (*release)(void* communicator);
   int (*rank)(void* communicator);
   int (*size)(void* communicator);
-  // `dtype` and `reduction` are numbers of DType and Reduction in cc/kernels/types.h. `bytes` is the size of the
-  // operand for `all_reduce`, and of one slice for `reduce_scatter` and `all_gather`.
+  // `dtype` and `reduction` are values of the enums DType and Reduction in cc/kernels/types.h. `bytes` is the size of
+  // the operand for `all_reduce`, and of one slice for `reduce_scatter` and `all_gather`.
   int (*all_reduce)(const void* operand, void* result, int64_t bytes, int dtype, int reduction, void* communicator);
   int (*reduce_scatter)(const void* operand, void* result, int64_t bytes, int dtype, int reduction, void* communicator);
   int (*all_gather)(const void* operand, void* result, int64_t bytes, void* communicator);

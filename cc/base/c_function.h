@@ -29,7 +29,7 @@ namespace jaxcomm {
 struct JaxcommText {
   char* bytes;
   int64_t capacity;
-  int64_t length;  // of the whole text; if it exceeds `capacity`, the caller can repeat the call with a larger buffer
+  int64_t length;  // size of the whole text; if it exceeds `capacity`, the caller can call again with a larger buffer
 };
 
 // Stores a text, cut to fit and terminated by a zero.

@@ -1,4 +1,4 @@
-// The deadline of calls unless the user sets one.
+// The default deadline of calls.
 #pragma once
 
 namespace jaxcomm {

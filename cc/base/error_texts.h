@@ -1,5 +1,5 @@
-// The errors of calls that users may catch. Each error has a text and a record. jaxcomm/errors.py turns the record's
-// fields into attributes of the Python exception.
+// Errors of calls. Users may catch these errors. Each error has a text and a record. jaxcomm/errors.py turns the
+// record's fields into attributes of the Python exception.
 //
 //   const CallName call{"psum", "data", "3f9a01c2", 16 << 20, 412};
 //   return DeadlineExceeded{call, {3}, {0, 1, 2}, "4", waited}.status();
@@ -28,7 +28,7 @@ struct CallName {
   int64_t bytes = 0;
   int64_t number = 0;  // the call's number in this process, from 1; 0 for all calls of the call site
 
-  // "psum #412 over 'data' (16 MiB, plan 3f9a01c2)", or "psum over 'data'" if `number` is 0.
+  // Returns "psum #412 over 'data' (16 MiB, plan 3f9a01c2)", or "psum over 'data'" if `number` is 0.
   std::string Text() const {
     if (number == 0) return name + " over '" + axes + "'";
     return name + " #" + std::to_string(number) + " over '" + axes + "' (" + FormatBytes(bytes) +
@@ -73,7 +73,7 @@ struct DeadlineExceeded {
   std::chrono::steady_clock::duration waited;
   std::string done = "arrived";  // what the missing ranks have not done, such as "sent all messages"
 
-  // "DeadlineError: psum #412 over …: rank 3 of 8 has not arrived after 60.0 s; 0,1,2,4,5,6,7 wait."
+  // Example: "DeadlineError: psum #412 over …: rank 3 of 8 has not arrived after 60.0 s; 0,1,2,4,5,6,7 wait."
   Status status(const std::string& more = "") const {
     const bool many = missing.size() > 1;
     ErrorRecord record("DeadlineError", call);
@@ -96,7 +96,7 @@ struct Mismatch {
   uint32_t other;
   std::string other_groups;
 
-  // "MismatchError: pmean over 'data': rank 2 has the groups [0 1], rank 0 has [1 0].\n  Cure: …"
+  // Example: "MismatchError: pmean over 'data': rank 2 has the groups [0 1], rank 0 has [1 0].\n  Cure: …"
   Status status() const {
     ErrorRecord record("MismatchError", call);
     std::string rows;
@@ -129,8 +129,8 @@ struct DifferentCalls {
   CallName call;
   Side one, other;
 
-  // "MismatchError: psum #3 over 'data' (4 B, plan none): rank 1 (process 1 on node-b) is in pmax over 'data', f32[1]
-  // (4 B), plan none, at train.py:60; rank 0 (process 0 on node-a) is in psum over …\n  Cure: …"
+  // Example: "MismatchError: psum #3 over 'data' (4 B, plan none): rank 1 (process 1 on node-b) is in pmax over 'data',
+  // f32[1] (4 B), plan none, at train.py:60; rank 0 (process 0 on node-a) is in psum over …\n  Cure: …"
   Status status() const {
     ErrorRecord record("MismatchError", call);
     std::ostream& calls = record.Field("calls");
@@ -151,7 +151,7 @@ struct DifferentCalls {
   }
 };
 
-// The text of an error if there is no memory even for a NoMemory error.
+// The error text if memory does not even suffice to make a NoMemory error.
 inline constexpr char kNoMemory[] =
     "this process has no memory for the call.\n  Cure: raise the limit on its memory (`ulimit -v`, a container's).";
 
@@ -161,7 +161,7 @@ struct NoMemory {
   uint32_t rank;
   int64_t bytes = 0;  // the bytes that the rank cannot receive; 0 if the rank cannot join
 
-  // "psum #412 over …: rank 3 has no memory for the 16 MiB that the call receives.\n  Cure: …"
+  // Example: "psum #412 over …: rank 3 has no memory for the 16 MiB that the call receives.\n  Cure: …"
   Status status() const {
     const std::string part = bytes == 0 ? "call" : FormatBytes(bytes) + " that the call receives";
     return Status(Code::kInternal, call.Text() + ": rank " + std::to_string(rank) + " has no memory for the " + part +
@@ -177,7 +177,7 @@ struct RankGone {
   std::string place;  // "process 1 on node-b"
   std::string why;
 
-  // "psum #4 over 'data' (4 B, plan none): rank 3 is gone: process 1 has left.\n  Cure: see what process 1 on node-b …"
+  // Example: "psum #4 over 'data' (4 B, plan none): rank 3 is gone: process 1 has left.\n  Cure: see what process 1 …"
   Status status() const {
     const Status status(Code::kInternal, call.Text() + ": rank " + std::to_string(rank) + " is gone: " + why +
                                              ".\n  Cure: see what " + place + " wrote last, and start " + kStartAgain);

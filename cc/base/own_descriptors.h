@@ -1,4 +1,4 @@
-// Registers descriptors that forked children of this process close.
+// Registers descriptors, so that forked children of this process close them.
 //
 //   CloseInChildren(socket);              // for a descriptor that was just opened or taken over
 //   OpenOwn([] { return open(...); });    // if no child may inherit the descriptor before it is registered

@@ -1,7 +1,8 @@
-// The blocks without which a process ends.
+// The limit between small and large memory blocks. If memory for a small block runs out, the process ends.
 //
-// If memory runs out in the midst of a call, the call's state would be half changed, and its result might be wrong.
-// Blocks of fewer than kSmallBlock bytes hold such state. Larger blocks hold the bytes of one call, which then fails.
+// Blocks of fewer than kSmallBlock bytes hold the state of calls. If memory ran out in the midst of a call, this state
+// would be half changed, and the call's result might be wrong. Larger blocks hold the bytes of one call. If memory for
+// a larger block runs out, only that call fails.
 #pragma once
 
 #include <cstddef>

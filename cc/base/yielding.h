@@ -1,5 +1,5 @@
-// Polls for an event in another thread, and yields the processor between polls. Polls for about 100 us, somewhat longer
-// than falling asleep and waking up would take.
+// Polls for an event that another thread causes, and yields the processor between polls. Stops polling after about 100
+// us, which is somewhat longer than falling asleep and waking up would take.
 //
 //   std::atomic<int64_t> rests_until{0};                // the same for all threads that may poll
 //   YieldUntil([&] { return ready(); }, rests_until);

@@ -197,16 +197,17 @@ std::shared_ptr<Transfer> DeviceCommunicator::Receive(std::byte* bytes, int64_t 
   return Move(nullptr, bytes, size, from, rank_, name);
 }
 
-// Joins an exchange of the transfer's bytes without messages. Returns false if the ranks cannot exchange.
+// Makes the rank join an exchange, which moves the transfer's bytes without messages. Returns false if the ranks cannot
+// exchange bytes.
 bool DeviceCommunicator::JoinExchange(Transfer& transfer, const DeviceGroup::Site& site, const CallId& id,
                                       uint32_t rank, const Buffers& buffers, const Done& done) {
   transfer.set_exchanging(executor_.messages().JoinExchange(site, id, rank, buffers, done));
   return transfer.is_exchanging();
 }
 
-// Ends the exchanges of the open transfers, receives before sends. A receive waits only until the sender has joined. A
-// send also waits until the receiver has ended its part, so two ranks that send to each other would deadlock if sends
-// ended first.
+// Ends the exchanges of the open transfers: first the transfers that receive, then the transfers that send. A receive
+// waits only until the sender has joined. A send also waits until the receiver has ended its part, so two ranks that
+// send to each other would deadlock if sends ended first.
 void DeviceCommunicator::EndExchanges() {
   for (const bool receives : {true, false}) {
     for (const std::shared_ptr<Transfer>& transfer : open_) {

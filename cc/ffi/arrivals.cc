@@ -56,7 +56,7 @@ void DeviceArrivals::WriteJson(std::ostream& out, size_t most_calls, Clock::time
   const std::lock_guard lock(mutex_);
   out << "\"arrived\":" << arrived_ << ",\"ended\":" << ended_ << ",\"is_open\":" << (is_open_ ? "true" : "false")
       << ",\"for_s\":" << Seconds(now - latest_) << ",\"calls\":[";
-  // Numbers that are multiples of a power of two: other processes choose the same calls.
+  // Writes the calls whose numbers are multiples of a power of two, so that other processes choose the same calls.
   int64_t stride = stride_;
   const auto is_shown = [&](const Ended& each) { return each.number % stride == 0; };
   while (static_cast<size_t>(std::count_if(kept_.begin(), kept_.end(), is_shown)) > most_calls) stride *= 2;
@@ -112,7 +112,7 @@ std::string Arrivals::Json(size_t most_sites, size_t most_calls) const {
   out << '[';
   const char* comma = "";
   for (const auto& [at, key] : latest) {
-    // A text, because JSON's numbers are not exact beyond 2^53 everywhere.
+    // The key is written as a text, because some JSON readers round numbers beyond 2^53.
     out << std::exchange(comma, ",") << "{\"key\":\"" << key << "\",\"devices\":[";
     const char* inner = "";
     for (const auto& [ordinal, device] : sites_.at(key).devices) {

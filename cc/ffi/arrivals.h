@@ -29,8 +29,8 @@ class DeviceArrivals {
   using Clock = std::chrono::steady_clock;
 
   static constexpr size_t kKept = 64;
-  // The kept calls cover at least this time. If calls are more frequent, only every second, fourth, … call is kept.
-  // Processes that read each other's calls some seconds later therefore find the same calls.
+  // The kept calls cover at least this time. If more than kKept calls fall into this time, only every second, fourth, …
+  // call is kept. Processes that read each other's calls some seconds later therefore find the same calls.
   static constexpr std::chrono::seconds kCovered{8};
 
   void Arrive(Clock::time_point now = Clock::now());
@@ -39,8 +39,8 @@ class DeviceArrivals {
 
   // The time of the latest arrival or end.
   Clock::time_point latest() const;
-  // The time for which a call has been open, or zero. After an arrival the device counts as being in this call, even if
-  // an earlier call never ended, because that call has failed.
+  // The time for which a call has been open, or zero. After an arrival, the new call counts as open and an earlier call
+  // does not. If the earlier call never ended, it has failed.
   Clock::duration OpenFor(Clock::time_point now) const;
   // Writes the counts, and at most `most_calls` of the kept calls: [number, seconds from the arrival to the end].
   void WriteJson(std::ostream& out, size_t most_calls, Clock::time_point now) const;
@@ -66,10 +66,10 @@ class Arrivals {
  public:
   static constexpr size_t kMostSites = 4096;
 
-  // Returns the record of a device, which is never destroyed. Returns nullptr if there are too many call sites.
-  // `about` describes the site in Python's words.
+  // Returns the record of a device, which is never destroyed. Returns nullptr if there are too many call sites. `about`
+  // is Python's description of the site.
   DeviceArrivals* Device(int64_t key, std::string_view about, int32_t device);
-  // As above, for a site that has been recorded. Returns nullptr for other sites.
+  // Returns the record of a device. Returns nullptr if the device has no record at this site.
   DeviceArrivals* Find(int64_t key, int32_t device);
 
   // The longest time for which a call has been open; zero if no call is open.

@@ -17,7 +17,7 @@ struct Group {
 };
 
 // `devices` has the devices of the first group, then of the second group, and so on. `sizes` has each group's number of
-// ranks. `programs` has each group's program name, followed by a comma. Error texts begin with `who`.
+// ranks. `programs` has the program names of the groups, each followed by a comma. Error texts begin with `who`.
 Result<std::vector<Group>> ParseGroups(const std::string& who, std::string_view programs,
                                        xla::ffi::Span<const int32_t> devices, xla::ffi::Span<const int32_t> sizes);
 

@@ -17,7 +17,7 @@
 namespace jaxcomm {
 namespace {
 
-constexpr std::chrono::milliseconds kTrialLimit(500);  // timeout of the trial of a restored rail over libfabric
+constexpr std::chrono::milliseconds kTrialLimit(500);  // time limit of the trial of a restored fabric rail
 
 void CloseAll(const std::vector<int>& descriptors) {
   for (const int descriptor : descriptors) close(descriptor);

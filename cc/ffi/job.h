@@ -58,7 +58,8 @@ class Job {
   Result<Domain> OpenFabric(const std::string& rail, const DomainName& name);
   // Opens the rails. A fabric rail needs an endpoint. Called once per generation.
   Status OpenRails(const std::vector<NamedRail>& rails);
-  // Sets the rails to a process and their shares, before these rails are added. Fails if the job has only one rail.
+  // Sets the rails that lead to a process, and the rails' shares. Called before these rails are added. Fails if the job
+  // has only one rail.
   Status SetRails(uint32_t process, const std::vector<RailTable::Range>& ranges, const std::vector<uint32_t>& connected,
                   const std::vector<uint32_t>& down);
   // Fails if this machine lacks the library that encrypts messages.
@@ -120,7 +121,7 @@ class Job {
   Status AddTo(uint32_t process, uint32_t rail, const Path& path, const std::vector<int>& descriptors);
   template <typename Kind, typename Path>
   Status RestoreTo(const Rails::Lost& lost, const Path& path, const std::vector<int>& descriptors);
-  // Returns the transport of a rail; nullptr if there is no such rail of the kind.
+  // Returns the transport of a rail; nullptr if the rail does not exist or is of another kind.
   template <typename Kind>
   Kind* FindKind(uint32_t rail);
 
@@ -132,7 +133,7 @@ class Job {
   std::vector<std::shared_ptr<const std::string>> host_names_;  // by process
   std::unique_ptr<Transport> local_;
   std::unique_ptr<ShmTransport> shm_;
-  std::map<std::string, std::unique_ptr<Endpoint>> endpoints_;  // of fabric rails before OpenRails, by name
+  std::map<std::string, std::unique_ptr<Endpoint>> endpoints_;  // by name: endpoints of fabric rails, until OpenRails
   std::vector<std::string> rail_names_;
   std::unique_ptr<Rails> rails_;  // null if the job has only one rail
   std::vector<Rail> own_rails_;   // by rail

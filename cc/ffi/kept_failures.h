@@ -34,8 +34,8 @@ class KeptFailures {
   std::string Find(std::string_view text) const;
 
   // Returns the failure after the first `seen` failures, in the form of Find. If some of the later failures are no
-  // longer kept, returns the oldest that is kept. If there is no later failure, waits for one if `waits`, otherwise
-  // returns "".
+  // longer kept, returns the oldest failure that is kept. If there is no later failure, waits for one, or returns "" if
+  // `waits` is false.
   std::string Await(int64_t seen, bool waits) const;
 
  private:

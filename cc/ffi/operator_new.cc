@@ -4,7 +4,8 @@
 // XLA's buffers come from posix_memalign, which leaves gaps of up to 112 bytes beside each buffer. glibc before 2.39
 // (bug 30723) puts these gaps into a thread's cache. A small object may take such a gap. If another thread frees the
 // object, the gap stays occupied in that thread's cache. When XLA frees the buffer beside the gap, the buffer's memory
-// alone is too short for another buffer of the same size, so the process grows. A block of kLeast bytes fits no gap.
+// alone is too short for another buffer of the same size, so the process grows. A block of kLeast bytes is too large
+// for a gap.
 //
 // exports.map hides these operators, so only this shared object uses them, including a statically linked libstdc++.
 // Blocks with a stricter alignment than malloc's come from libstdc++'s operators; such blocks are larger than a gap.

@@ -12,7 +12,8 @@
 
 namespace jaxcomm {
 
-// Returns nullopt unless `dtype` is a float of 16, 32 or 64 bits. Only such floats have an importance and a scale.
+// Returns the type if it is a float of 16, 32 or 64 bits, otherwise nullopt. Only such floats have an importance and a
+// scale.
 inline std::optional<DType> ParseFloat(xla::ffi::DataType dtype) {
   const std::optional<DType> parsed = ParseDType(dtype);
   const bool is_float =

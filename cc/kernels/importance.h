@@ -1,4 +1,4 @@
-// The importance of each segment of a gradient: the mean magnitude of its elements.
+// The importance of each segment of a gradient: the mean magnitude of the segment's elements.
 //
 //   const ImportanceFn importance = FindImportance(DType::kF32);   // nullptr: not a floating-point type
 //   importance(gradients, bytes / 4, 1024, means);   // reads each element once

@@ -1,8 +1,8 @@
 // The lanes for one instruction set. A lane loads elements of one type into an accumulator, which is a vector, and
-// stores an accumulator as elements. Only the other _inl.h files include this file, outside of any namespace, after
-// JAXCOMM_ISA (a namespace) and JAXCOMM_VECTOR_BYTES are defined. Everything here has internal linkage, and no template
-// of the standard library is instantiated. Otherwise the linker could use a function that was compiled for a newer
-// processor in the code for an older processor.
+// stores an accumulator as elements. Only the other _inl.h files include this file. They include it outside of any
+// namespace, after JAXCOMM_ISA (a namespace) and JAXCOMM_VECTOR_BYTES are defined. Everything here has internal
+// linkage, and no template of the standard library is instantiated. Otherwise the linker could put a function that was
+// compiled for a newer processor into the code for an older processor.
 #pragma once
 
 #include <cstddef>

@@ -5,10 +5,10 @@
 //   reduce(sources, 8, destinations, 8, 8, bytes);                // reads 8 buffers and stores 8 buffers in one pass
 //
 // A destination may be equal to a source, but must not overlap a source partly. The first `num_cached` destinations are
-// stored through the caches; stores to the other destinations bypass the caches if all of them are aligned. Sources are
-// combined in the order given, so the same sources give the same bits on every processor. bf16 and f16 values are
-// combined in f32 and rounded once. Integer sums and products wrap. Max and min propagate NaN. With one source, a
-// reduction copies.
+// stored through the caches. Stores to the other destinations bypass the caches if all of these destinations are
+// aligned. Sources are combined in the order given, so the same sources give the same bits on every processor. bf16 and
+// f16 values are combined in f32 and rounded once. Integer sums and products wrap. Max and min propagate NaN. With one
+// source, a reduction copies.
 #pragma once
 
 #include <cstddef>

@@ -8,8 +8,9 @@
 // them in the same order. Immutable; may be shared between threads.
 //
 // The encoding has little-endian uint32 words. It begins with the magic number "JCMG", the version 1, the number of
-// ranks, the rank, and the numbers of chunks, slots and rounds. Then each round has the numbers of its sends, receives
-// and sums, and these three lists. A place is 0 for the rank's own chunk, or else a scratch slot's number plus one.
+// ranks, the rank, and the numbers of chunks, slots and rounds. Then each round has the lengths of its lists of sends,
+// receives and sums, followed by the lists. A place is 0 for the rank's own chunk, or else a scratch slot's number plus
+// one.
 #pragma once
 
 #include <cstddef>

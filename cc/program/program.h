@@ -8,8 +8,8 @@
 // list, an op comes after all ops that it waits for. A Program is immutable and may be shared between threads.
 //
 // The encoding has little-endian uint32 words. It begins with the magic number "JCPG", the version 1, and the numbers
-// of ranks, chunks and ops. Then each op has its rank, its chunk, the numbers of its reads, writes and waits, and these
-// three lists.
+// of ranks, chunks and ops. Then each op has its rank, its chunk, and the lengths of its lists of reads, writes and
+// waits, followed by the lists.
 #pragma once
 
 #include <cstddef>

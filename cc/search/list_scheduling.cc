@@ -18,11 +18,11 @@ namespace {
 
 constexpr size_t kMany = 1 << 13;  // with at least this number of moves, the schedule is improved only once
 
-constexpr double kNear = 0.02;             // share by which a good enough schedule may exceed the busiest port's time
+constexpr double kNear = 0.02;             // a schedule is good enough at (1 + kNear) times the busiest port's time
 constexpr int kTries = 8;                  // number of tries for each rule that chooses the next move
 constexpr double kMostSlack = 0.7;         // the longest wait for a port in a try, as a share of the move's seconds
-constexpr size_t kShiftedMoves = 1 << 14;  // number of tries with shifted starts times the number of moves
-constexpr double kMostShift = 1.0;         // the largest shift of a start, as a share of the move's seconds
+constexpr size_t kShiftedMoves = 1 << 14;  // number of moves that all tries with shifted starts may schedule together
+constexpr double kMostShift = 1.0;         // the largest shift of a start time, as a share of the move's seconds
 
 constexpr double kLeastGain = 1e-6;  // a smaller relative improvement is ignored, because it may be a rounding error
 
@@ -36,7 +36,7 @@ Indices SortedBy(const Seconds& key) {
   return order;
 }
 
-// A schedule: the moves in the order in which they occupy their ports, their starts, and the end of the last move.
+// A schedule: the moves in the order in which they occupy their ports, their start times, and the end of the last move.
 struct Timetable {
   Indices order;
   Seconds starts;
@@ -52,10 +52,10 @@ class Scheduler {
     }
   }
 
-  // Tries several variants and returns the schedule that ends first. If links have different rates, it may help that a
-  // port waits a little for the other port of an urgent move, instead of carrying a less urgent move at once. The first
+  // Tries several variants and returns the schedule that ends first. If links have different rates, it may help if a
+  // port does not carry a less urgent move at once, but waits a little for the other port of an urgent move. The first
   // tries vary how long a port waits. They also vary which move has priority: the first move in the order, or the move
-  // whose port has the most seconds left to carry. The last tries shift the best schedule's starts at random.
+  // whose port has the longest remaining work. The last tries shift the best schedule's start times at random.
   Timetable Best() {
     Timetable best = Improved();
     if (Count() == 0 || Count() >= kMany) return best;
@@ -130,8 +130,8 @@ class Scheduler {
     return values;
   }
 
-  // Computes a schedule. Of the moves whose data and ports are ready, the first in `order` starts. With `by_load_`, the
-  // move whose port has the most seconds left to carry starts instead. The moves in `late` also wait for the end of the
+  // Computes a schedule. Among the moves whose data and ports are ready, the first move in `order` starts, or, with
+  // `by_load_`, the move whose port has the longest remaining work. The moves in `late` also wait for the end of the
   // delay. An infinite delay ends when no other move is left; `delay_` is then set to that time. A move starts when the
   // last of its ports is free, but may reserve its ports earlier, by at most `slack_` times the move's seconds. Moves
   // with the same ports wait in one queue. A port may still be busy when a move starts, if the port needs only a part

@@ -4,9 +4,9 @@
 //   Status status = FindRounds(moves, late, delay, {round, phase});
 //
 // The method is list scheduling, followed by iterative improvement. A backward schedule from the end shows how late
-// each move may start. The next forward schedule starts moves in the order of these latest starts. Both steps repeat
-// while the forward schedule ends sooner than before. FindRounds tries several variants, and takes the schedule that
-// ends first. Equal inputs give equal rounds.
+// each move may start. The next forward schedule starts the moves in the order of these latest start times. Both steps
+// repeat while the forward schedule ends sooner than before. FindRounds tries several variants, and takes the schedule
+// that ends first. Equal inputs give equal rounds.
 //
 // Source: Li and Willis, "An iterative scheduling technique for resource-constrained project scheduling" (1992).
 #pragma once
@@ -24,8 +24,8 @@ enum class MoveKind : int64_t {
   kExchange = 2,  // the same chunk in both directions at once
 };
 
-// The moves, in an order that gives the right values if one move runs after another. All arrays are by move, except
-// `ports_of` and `port_seconds`.
+// The moves, in an order that gives the right values if the moves run one after another. All arrays are indexed by
+// move, except `ports_of` and `port_seconds`.
 struct PendingMoves {
   int64_t count;
   int64_t ranks;
@@ -38,7 +38,7 @@ struct PendingMoves {
   const MoveKind* kind;
   const double* seconds;   // time from the move's start to its arrival
   const int64_t* route;    // index in `ports_of` of the list of the move's ports
-  const int64_t* urgency;  // place in the order of urgency, from 0; of the moves that can start, the first one starts
+  const int64_t* urgency;  // position in the order of urgency, from 0; the first move that can start is started
   IndexLists ports_of;     // by route, the ports of the route's moves
   // Seconds for which a move occupies each port in `ports_of`, at some time between the move's start and its arrival.
   // Therefore the port of a fast link can carry other moves while a slow link still carries this move.
@@ -53,7 +53,7 @@ struct MoveRounds {
 
 // Fills in the rounds. The moves at a port have ascending rounds, in the order in which the port carries the moves. A
 // move's round is after the rounds of the moves that it waits for.
-//   late: by rank, 0 unless the rank is late
+//   late: by rank, nonzero if the rank is late
 //   delay: seconds by which late ranks are late; infinite if they arrive after all moves that need no late rank
 // Returns an error if a move has no port, or an unknown rank or chunk.
 Status FindRounds(const PendingMoves& moves, const int64_t* late, double delay, const MoveRounds& rounds);

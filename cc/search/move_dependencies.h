@@ -42,8 +42,8 @@ class MoveLists {
 
 // For each move, the moves that must run before it and after it. A move waits for the earlier writers of the data it
 // reads, and for the earlier readers of the data it changes. A copy or an exchange also waits for the earlier writers
-// of the data it overwrites. Moves before the last copy or exchange of a rank's chunk are omitted, because that copy or
-// exchange waits for them.
+// of the data it overwrites. For each chunk of a rank, the moves before the latest copy or exchange are omitted,
+// because that copy or exchange waits for them.
 struct MoveDependencies {
   MoveLists before, after;
 

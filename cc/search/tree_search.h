@@ -3,8 +3,8 @@
 //
 //   Status status = ImproveTrees(network, tries, seed, trees, times);  // equal inputs give equal outputs
 //
-// The root of a chunk's trees obtains the chunk's whole sum. If the root has a partner, the two exchange their partial
-// sums. Both then have the whole sum, and are roots of the tree of copies.
+// The root of a chunk's trees obtains the chunk's whole sum. If the root has a partner, root and partner exchange their
+// partial sums. Both ranks then have the whole sum, and are roots of the tree of copies.
 //
 // Source: Kirkpatrick, Gelatt and Vecchi, "Optimization by simulated annealing" (1983); messages are placed one by one
 // as in the parallel scheme of list scheduling.
@@ -26,15 +26,15 @@ struct TreeNetwork {
   int64_t links;
   double alpha;           // seconds per message, in addition to the transfer of its bytes
   const double* ready;    // by rank, the rank's arrival time
-  const int64_t* remote;  // by source and destination; 0: uses the ports within a host, otherwise those between hosts
+  const int64_t* remote;  // by source and destination; 0 for the ports within a host, nonzero for those between hosts
   const double* port_s;   // by source and destination, seconds to transfer the bytes at the slower of the two ports
   const int64_t* link;    // [stage][source][destination]; -1 if the path has no link at this stage
   const double* link_s;   // [stage][source][destination], seconds to transfer the bytes over the link
 };
 
-// `up` and `down` are by chunk and rank. `partner` is by chunk. Message 2 * (chunk * ranks + rank) is the sum that the
-// rank sends, and the next message is the total that the rank receives. The root sends no sum, and neither the root nor
-// its partner receives a total. The numbers of these missing messages are ignored.
+// `up` and `down` are indexed by chunk and rank, and `partner` by chunk. Message 2 * (chunk * ranks + rank) is the sum
+// that the rank sends, and the next message is the total that the rank receives. The root sends no sum, and neither the
+// root nor its partner receives a total. The numbers of these missing messages are ignored.
 struct ChunkTrees {
   int64_t* up;       // the rank to which each rank sends its sum: the root for the partner, -1 for the root
   int64_t* down;     // the rank that sends each rank the total: the root for the partner, -1 for the root
@@ -42,7 +42,7 @@ struct ChunkTrees {
   int64_t* order;    // all messages; if several messages can start at the same time, the first in this order starts
 };
 
-// Seconds by message; -1 for the missing messages.
+// Times in seconds, by message; -1 for the missing messages.
 struct TreeTimes {
   double* start;
   double* end;

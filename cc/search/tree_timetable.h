@@ -34,9 +34,9 @@ class TreeTimetable {
         ends_(starts_.size()),
         place_(starts_.size()) {}
 
-  // Places all messages and returns the cost. For each rank and chunk, the rank obtains the chunk's total at some time.
-  // The cost is the latest of these times plus their mean. Without the mean, most changes of the trees would not change
-  // the cost.
+  // Places all messages and returns the cost. The cost is the latest time at which a rank obtains the total of a chunk,
+  // plus the mean of these times over all ranks and chunks. Without the mean, most changes of the trees would not
+  // change the cost.
   double Cost(const TreeSolution& solution) {
     solution_ = &solution;
     const auto cells = static_cast<size_t>(cells_);
@@ -117,7 +117,7 @@ class TreeTimetable {
     for (int64_t child = At(first_, cell); child >= 0; child = At(next_, child)) Await(2 * child + 1, time);
   }
 
-  // The source and the destination of a message.
+  // Returns the source and the destination of a message.
   std::pair<int64_t, int64_t> Ends(int64_t message) const {
     const int64_t cell = message / 2, rank = cell % network_.ranks;
     if (message % 2 != 0) return {At(solution_->down, cell), rank};

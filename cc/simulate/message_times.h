@@ -1,8 +1,8 @@
 // Computes when a schedule's messages run. Each message starts as soon as everything that it waits for is done. If
 // several messages wait for a shared link, the message with the lowest number passes first.
 //
-//   MessageTimes times{start, free, end};   // by node, with the values on entry
-//   FindTimes(network, times);              // fills in the times
+//   MessageTimes times{start, free, end};   // arrays by node, with their values on entry
+//   FindTimes(network, times);              // replaces these values by the times
 //
 // A link passes a message's first byte on to the next link at once. The slowest link or port on a message's path
 // determines how long the message takes. A faster link on the path needs only a part of this time, and can pass other
@@ -15,7 +15,8 @@
 
 namespace jaxcomm {
 
-// The nodes are messages and points. Messages have the lower numbers. A point takes no time and uses no link.
+// The nodes are messages and points. Messages have the lower numbers. A point is a node that only passes on
+// dependencies: it takes no time and uses no link.
 struct MessageNetwork {
   int64_t messages;
   int64_t nodes;  // messages and points

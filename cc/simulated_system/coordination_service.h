@@ -2,7 +2,7 @@
 //
 //   CoordinationService service(scheduler, is_last);
 //   service.Register(member);                                   // a process was started
-//   const Barrier barrier = service.Enter(member, has_failed);  // blocks; the same in all members
+//   const Barrier barrier = service.Enter(member, has_failed);  // blocks; all members get the same barrier
 //   service.Publish({generation, from, to, "shm"}, {fd, nonce});
 //   auto found = service.Lookup({generation, from, to, "shm"}, member, until);
 #pragma once
@@ -30,7 +30,7 @@ struct Barrier {
 
 class CoordinationService {
  public:
-  // The generation, the process that publishes, the process that reads, and a name.
+  // The key of an entry: the generation, the process that publishes, the process that reads, and a name.
   using Entry = std::tuple<uint64_t, uint32_t, uint32_t, std::string>;
   using Value = std::pair<int64_t, int64_t>;
   // Returns whether the job ends at a barrier. `has_failed`: whether a member's call has failed since the last barrier.
@@ -41,19 +41,19 @@ class CoordinationService {
   void Register(std::shared_ptr<Member> member) { starts_[member->number] = std::move(member); }
   // Returns the latest start of a process.
   const std::shared_ptr<Member>& Latest(uint32_t process) const { return starts_.at(process); }
-  // The other processes stop waiting for the start.
+  // Reports that the member has ended. The other processes then stop waiting for the member.
   void ReportEnd(Member& member);
 
   // Returns a barrier without members if the member counts as ended.
   Barrier Enter(Member& member, bool has_failed);
 
   void Publish(const Entry& entry, Value value);
-  // Returns an entry once.
+  // Returns and removes an entry. Returns nullopt if there is no such entry.
   std::optional<Value> Take(const Entry& entry);
-  // Waits for an entry that `other` publishes. Returns nullopt if `other` ends or has failed to connect, or the time
-  // passes.
+  // Waits for an entry that `other` publishes. Returns nullopt if `other` ends or has failed to connect, or when the
+  // time `until` has come.
   std::optional<Value> Lookup(const Entry& entry, const Member& other, Nanoseconds until);
-  // Ends the others' waits for entries of the generation from this process.
+  // Reports that a process has failed to connect in a generation. The others then stop waiting for its entries.
   void PublishFailure(uint64_t generation, uint32_t process) { Publish({generation, process, 0, "failed"}, {}); }
 
  private:

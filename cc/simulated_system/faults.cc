@@ -5,7 +5,7 @@
 namespace jaxcomm::simulated {
 namespace {
 
-constexpr uint64_t kCalls = 100;  // faults strike at some of the first calls
+constexpr uint64_t kCalls = 100;  // faults strike at some of the first kCalls calls
 
 }  // namespace
 
@@ -15,7 +15,7 @@ Faults::Faults(Scheduler& scheduler, Network& network, const JobPlan& plan, Coor
   for (int fault = 0; fault < plan.faults; ++fault) calls_of_strikes_.insert(1 + Random(kCalls));
 }
 
-// Faults strike a moment later, so that many strike during calls.
+// Faults strike a moment after the call begins, so that many of them strike during calls.
 void Faults::OnCall(uint32_t process, uint32_t call) {
   latest_calls_[process] = call;
   ++calls_;
@@ -86,7 +86,7 @@ void Faults::StopFor(const std::shared_ptr<Member>& member, Nanoseconds time) {
   });
 }
 
-// Stops a process for so long that it is started again elsewhere. Then the first start goes on.
+// Stops a process for so long that it is started again elsewhere. Later the stopped process continues.
 void Faults::Replace(const std::shared_ptr<Member>& member) {
   if (member->process->state != Process::State::kRuns || member->is_done) return;
   StopFor(member, kSecond + RandomTime(10 * kSecond));
@@ -120,7 +120,7 @@ void Faults::OnAbort(Process& process) {
   scheduler_.Kill(process);
 }
 
-// Makes a link slow, or makes it lose many or all long packets, for a while. The wall clocks jump, too.
+// Makes a link slow for a while, or makes it lose half of all datagrams or all long ones. Wall clocks jump, too.
 void Faults::Degrade() {
   const uint32_t from = plan_.hosts[Random(plan_.processes)], to = plan_.hosts[Random(plan_.processes)];
   const uint32_t rail = Random(plan_.rails);
@@ -148,7 +148,7 @@ void Faults::Degrade() {
   });
 }
 
-// Cuts the rails, or one rail, between two hosts, in one direction or both.
+// Cuts one rail or all rails between two hosts, in one direction or in both directions.
 void Faults::CutHost(uint32_t number) {
   const uint32_t other = plan_.hosts[Random(plan_.processes)], host = plan_.hosts[number];
   if (other == host) return;

@@ -1,4 +1,4 @@
-// The faults of a history: kills, stops, replaced starts, lack of memory, cuts and bad links, at random times.
+// Faults at random times: processes are killed, stopped, replaced or short of memory; links are cut or degraded.
 //
 //   Faults faults(scheduler, network, plan, service, start);
 //   faults.OnCall(process, call);                // a member begins a call: faults may strike a moment later
@@ -23,23 +23,23 @@ namespace jaxcomm::simulated {
 
 class Faults {
  public:
-  // `start`: starts a process again.
+  // `start` is called to start a process again.
   Faults(Scheduler& scheduler, Network& network, const JobPlan& plan, CoordinationService& service,
          std::function<void(uint32_t)> start);
 
   void OnCall(uint32_t process, uint32_t call);
-  // A process that lacks memory has aborted.
+  // Called when a process has aborted, which only a process that lacks memory may do.
   void OnAbort(Process& process);
-  // Whether no more faults will strike. The last one may still last, until `until`.
+  // Returns whether no more faults will begin. The last fault may still last until the time `until()`.
   bool have_struck() const { return calls_of_strikes_.empty(); }
   Nanoseconds until() const { return until_; }
   uint64_t calls() const { return calls_; }
 
-  // Processes that had a fault, or had a failed call because of another process's fault.
+  // Suspects are the processes that had a fault, or whose call failed because of another process's fault.
   void Suspect(uint32_t process) { suspects_.insert(process); }
   bool IsSuspect(uint32_t process) const { return suspects_.count(process) > 0; }
-  // Whether the error of a call names a suspect. A rank that waits for a third rank, in this call or in an earlier one,
-  // is named, too, because the others cannot know that it waits.
+  // Returns whether the error of a call names a suspect, or a rank that waits for a third rank in this call or an
+  // earlier one. Such a rank is accepted, because the other ranks cannot know that it waits.
   bool NamesSuspect(const std::string& error, uint32_t call) const;
 
  private:

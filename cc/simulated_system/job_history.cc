@@ -22,7 +22,7 @@ namespace jaxcomm::simulated {
 namespace {
 
 constexpr Nanoseconds kRecovery = 120 * kSecond;  // limit for the recovery from the last fault
-constexpr uint32_t kLastBlocks = 2;               // blocks without a failed call that end a history
+constexpr uint32_t kLastBlocks = 2;               // a history ends after this number of blocks without a failed call
 
 class JobHistory {
  public:

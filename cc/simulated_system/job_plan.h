@@ -1,4 +1,4 @@
-// The random properties of a simulated job, and the starts of its processes.
+// The random properties of a simulated job, and the incarnations of its processes.
 #pragma once
 
 #include <cstdint>
@@ -11,7 +11,7 @@
 namespace jaxcomm::simulated {
 
 struct JobPlan {
-  // Draws a job, and gives the links between its hosts their properties.
+  // Draws the properties of a job, and sets the properties of the links between the job's hosts.
   static JobPlan Draw(Scheduler& scheduler, Network& network);
 
   uint32_t processes, rails;
@@ -21,13 +21,13 @@ struct JobPlan {
   int faults;
 };
 
-// One start of a process.
+// An incarnation of a process. A process that is started again is a new Member.
 struct Member {
   uint32_t number;
   uint64_t incarnation;
   Process* process;
-  bool is_known_dead = false;                    // the coordination service knows that the start has ended
-  bool is_replaced = false;                      // the process was started again, but this start goes on
+  bool is_known_dead = false;                    // the coordination service counts this incarnation as ended
+  bool is_replaced = false;                      // the process was started again, but this incarnation still runs
   bool has_entered = false, has_failed = false;  // for the service's barrier
   bool is_done = false;
 };

@@ -12,12 +12,12 @@ namespace jaxcomm::simulated {
 namespace {
 
 constexpr double kDeadline = 5;  // seconds
-// The longest time of a call: until all ranks have arrived, and from the last progress until the deadline. Two stops of
-// processes, one after the other, can take so long.
+// The longest time that a call may take: the time until all ranks have arrived, plus the time from the last progress to
+// the deadline. Two processes that are stopped one after the other can delay a call for so long.
 constexpr Nanoseconds kLongest = static_cast<Nanoseconds>(2 * kDeadline * kSecond) + 3 * kSecond;
 constexpr Nanoseconds kConnecting = 20 * kSecond;  // limit for connecting a generation
-constexpr size_t kSummed = 3000;                   // elements of the sums that select a schedule
-constexpr size_t kLateSummed = 20001;              // elements of the sums that may leave out late segments
+constexpr size_t kSummed = 3000;                   // number of elements of the sums that select from several schedules
+constexpr size_t kLateSummed = 20001;              // number of elements of the sums that may leave out late segments
 constexpr int64_t kSegment = 1024;                 // bytes of such a segment
 
 float Summand(uint32_t rank, uint32_t call, size_t index) {
@@ -68,7 +68,7 @@ void MemberProgram::Run() {
   End();
 }
 
-// The process has been started again elsewhere, so this start ends at once.
+// Ends this incarnation at once, because the process has been started again elsewhere.
 void MemberProgram::EndReplaced() {
   scheduler_.Trace("was replaced, and ends");
   scheduler_.Kill(*self_->process);
@@ -146,7 +146,7 @@ bool MemberProgram::Connect(const Barrier& barrier) {
   return Check(MakeSums(devices)) && Check(MakeLateSums(devices));
 }
 
-// Makes the call site of sums that select from several schedules. The generation determines the rule.
+// Makes the call site for sums that select from several schedules. The generation determines the selector's rule.
 Status MemberProgram::MakeSums(const std::vector<MessageRank>& devices) {
   using Selector = ScheduleSelector;
   const auto ranks = static_cast<uint32_t>(devices.size());
@@ -173,7 +173,7 @@ Status MemberProgram::MakeSums(const std::vector<MessageRank>& devices) {
   return sums_->SetLeaves({{DType::kF32, 4 * kSummed}}, executor_.stats());
 }
 
-// Makes the call site of sums that may leave out late segments. The generation determines the time limit.
+// Makes the call site for sums that may leave out late segments. The generation determines the time limit.
 Status MemberProgram::MakeLateSums(const std::vector<MessageRank>& devices) {
   const std::string list = "all_reduce/direct/" + std::to_string(devices.size());
   MessageGroup group{devices, list, {}};
@@ -190,8 +190,8 @@ Status MemberProgram::MakeLateSums(const std::vector<MessageRank>& devices) {
   return late_sums_->SetLeaves({{DType::kF32, 4 * kLateSummed}}, executor_.stats());
 }
 
-// Makes a sum of powers of two that may leave out late segments. All members must get the same bits. The sum must lack
-// exactly the segments that are reported to their ranks, and only unimportant ones.
+// Sums powers of two, and may leave out late segments. All members must get the same bits. A rank's segment must be
+// missing in the sum exactly if it is reported to the rank as lost. No important segment may be missing.
 CheckedCall MemberProgram::LateSum(uint32_t call) {
   std::vector<float> values(kLateSummed, std::ldexp(1.0f, static_cast<int>(rank_)));
   std::vector<std::byte> important((4 * kLateSummed + kSegment - 1) / kSegment);
@@ -215,7 +215,7 @@ CheckedCall MemberProgram::LateSum(uint32_t call) {
   return checked;
 }
 
-// Makes a few sums, which are in flight at the same time. All members must get the same bits.
+// Runs a few sums, which are in flight at the same time. All members must get the same bits.
 CheckedCall MemberProgram::Sum(uint32_t call) {
   constexpr int kFlights = 3;
   std::vector<std::vector<float>> values(kFlights, std::vector<float>(kSummed));
@@ -262,7 +262,7 @@ bool MemberProgram::AddShm(const Member& other, Nanoseconds until) {
   return fd >= 0 && Check(job_.AddShm(other.number, static_cast<uint64_t>(found->second), fd));
 }
 
-// The process with the lower number connects.
+// The process with the lower number makes the connections. The process with the higher number accepts them.
 bool MemberProgram::AddRails(const Member& other, Nanoseconds until) {
   const bool connects = self_->number < other.number;
   if (plan_.rails > 1) {
@@ -290,7 +290,8 @@ bool MemberProgram::AddRails(const Member& other, Nanoseconds until) {
   return true;
 }
 
-// Restores fenced rails. The process with the higher number answers when it has fenced the rail, too, and as often.
+// Restores fenced rails. The process with the higher number reconnects a rail once both processes have fenced the rail
+// the same number of times.
 void MemberProgram::Repair() {
   while (!is_over_) {
     scheduler_.SleepUntil(scheduler_.now() + 200 * kMillisecond);
@@ -327,7 +328,7 @@ void MemberProgram::Restore(const Rails::Lost& lost) {
                    (status.ok() ? "ok" : status.message()));
 }
 
-// Connects a rail, and publishes the other side's sockets. Returns the sockets of this side: TCP, and UDP or -1.
+// Connects a rail, and publishes the other side's sockets. Returns this side's TCP socket, and its UDP socket or -1.
 CoordinationService::Value MemberProgram::ConnectRail(const Member& other, uint32_t rail, const std::string& name) {
   const Network::End own{*self_->process, plan_.hosts[self_->number]}, its{*other.process, plan_.hosts[other.number]};
   const auto tcp = network_.ConnectTcp(own, its, rail);
@@ -395,7 +396,7 @@ bool MemberProgram::Call(uint32_t call) {
   if (status.ok()) return true;
   scheduler_.Trace(name + ": " + status.message());
   const bool lacks_memory = faults_.IsSuspect(self_->number) && status.message().find("memory") != std::string::npos;
-  // A start that was replaced sees the others leave, and cannot know that they leave because of it.
+  // A replaced incarnation sees the other members leave, and cannot know that its replacement is the reason.
   if (!lacks_memory && !self_->is_replaced && !faults_.NamesSuspect(status.message(), call))
     scheduler_.Fail(name + " names no culprit: " + status.message());
   faults_.Suspect(self_->number);

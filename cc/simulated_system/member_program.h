@@ -28,7 +28,7 @@ namespace jaxcomm::simulated {
 // The sums that members got. All members of a generation must get the same bits.
 class SumsOfAll {
  public:
-  // Returns whether a sum has the same bits as in the members that had it before.
+  // Returns whether the sum has the same bits as the first reported sum of this launch.
   bool AreSame(uint64_t generation, int64_t launch, const std::vector<float>& sum) {
     const auto [found, is_first] = sums_.emplace(std::make_pair(generation, launch), sum);
     return is_first || std::memcmp(found->second.data(), sum.data(), sum.size() * sizeof(float)) == 0;
@@ -57,7 +57,7 @@ class MemberProgram {
   void End();
   void Leave();
 
-  // Functions that connect this process with the other members. They return whether that succeeded.
+  // Functions that connect this process with the other members. Those of type bool return whether they succeeded.
   bool Connect(const Barrier& barrier);
   bool AddShm(const Member& other, Nanoseconds until);
   bool AddRails(const Member& other, Nanoseconds until);
@@ -89,8 +89,8 @@ class MemberProgram {
   Executor executor_{2};
   Job job_{&executor_.messages()};
   uint64_t generation_ = 0;
-  std::mutex repair_mutex_;                             // held while rails are restored, and while the job is left
-  std::map<uint32_t, std::shared_ptr<Member>> others_;  // of the generation, by number
+  std::mutex repair_mutex_;                             // held while rails are restored, and while this process leaves
+  std::map<uint32_t, std::shared_ptr<Member>> others_;  // the other members of the generation, by number
   bool is_connected_ = false, is_over_ = false, repairs_ = true;
   uint32_t rank_ = 0, num_ranks_ = 0;
   std::unique_ptr<DeviceCommunicator> communicator_;  // null if there is no other member

@@ -1,5 +1,5 @@
-// Allocations of the simulated processes. While a process lacks memory, some of them fail, as in the core's operator
-// new fails.
+// Allocations of the simulated processes. While a process lacks memory, some of its allocations fail as in the core's
+// operator new: small ones abort the process, and large ones throw.
 #include <cstdlib>
 #include <new>
 
@@ -9,7 +9,7 @@
 namespace jaxcomm::simulated {
 namespace {
 
-constexpr uint64_t kOneOf = 100;  // one in kOneOf allocations of a small block fails
+constexpr uint64_t kOneOf = 100;  // one in kOneOf allocations of small blocks fails
 
 bool Fails(std::size_t bytes) {
   const Task* const task = Scheduler::current();
@@ -25,7 +25,7 @@ void* Allocate(std::size_t bytes) {
   return block;
 }
 
-// Memory with a strict alignment is memory for messages of any size.
+// Allocations with a strict alignment hold messages. They never count as small blocks, even if the message is small.
 void* AllocateAligned(std::size_t bytes, std::size_t alignment) {
   const std::size_t rounded = (bytes + alignment - 1) / alignment * alignment;
   void* const block = Fails(kSmallBlock) ? nullptr : std::aligned_alloc(alignment, rounded);

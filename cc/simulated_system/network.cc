@@ -11,7 +11,7 @@ namespace jaxcomm::simulated {
 namespace {
 
 constexpr size_t kSegmentBytes = 1448;         // tcpi_snd_mss
-constexpr Nanoseconds kProbes = 10 * kSecond;  // an idle connection ends after so many seconds of probes
+constexpr Nanoseconds kProbes = 10 * kSecond;  // an idle connection ends after this time of unanswered probes
 constexpr Nanoseconds kRepeats = 200 * kMillisecond;
 
 Network* the_network = nullptr;
@@ -22,7 +22,7 @@ Nanoseconds RandomTime(Nanoseconds limit) {
   return static_cast<Nanoseconds>(TheScheduler().Random(static_cast<uint64_t>(limit + 1)));
 }
 
-// Returns when bytes that are sent now have left the link's sender.
+// Returns the time at which `bytes` bytes, if sent now, have left the link's sender.
 Nanoseconds Occupy(Link& link, size_t bytes) {
   link.free_at = std::max(link.free_at, Now()) + static_cast<Nanoseconds>(bytes) * kSecond / link.bytes_per_second;
   return link.free_at;
@@ -175,7 +175,7 @@ void TcpSocket::Close() {
   Pump();
 }
 
-// The kernel sends a reset once.
+// Sends a reset once, as the kernel does. A cut link loses the reset.
 void TcpSocket::SendReset() {
   if (out_.is_cut) return;
   TheScheduler().At(Now() + out_.delay, [peer = peer_] { peer->Reset(); });

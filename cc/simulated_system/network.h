@@ -2,12 +2,12 @@
 //
 //   Network network(scheduler);
 //   Link& link = network.Between(/*from=*/0, /*to=*/1, /*rail=*/2);   // one direction
-//   auto [a, b] = network.ConnectTcp({process, 0}, {other, 1}, rail); // descriptors of a connection
+//   auto [a, b] = network.ConnectTcp({process, 0}, {other, 1}, rail); // both ends' descriptors
 //   network.Cut(link); network.Mend(link);
 //
-// A link has a rate and a delay. A cut link carries nothing; TCP repeats after the link is mended, UDP does not. A
-// connection behaves as the kernel's: bounded buffers, a reset if a process closes with unread bytes, a FIN otherwise,
-// ETIMEDOUT on an idle connection whose probes are not answered.
+// A link has a rate and a delay. A cut link carries nothing. TCP retransmits after the link is mended; UDP does not.
+// TCP connections behave as in the kernel: buffers are bounded, a close sends a reset if there are unread bytes and
+// otherwise a FIN, and an idle connection whose probes are not answered fails with ETIMEDOUT.
 #pragma once
 
 #include <linux/tcp.h>
@@ -28,18 +28,18 @@
 
 namespace jaxcomm::simulated {
 
-// The properties of a link that faults change.
+// The properties that faults change in a link.
 struct LinkQuality {
   int64_t bytes_per_second = 1000000000;
-  double loss = 0;      // of datagrams
+  double loss = 0;      // share of datagrams that are lost
   uint32_t mtu = 9000;  // bytes of the largest datagram that passes; longer ones vanish
 };
 
 class Link : public LinkQuality {
  public:
   Nanoseconds delay = 50 * kMicrosecond, jitter = 0;
-  double repeats = 0;          // of datagrams
-  LinkQuality without_faults;  // while faults last
+  double repeats = 0;          // share of datagrams that arrive twice
+  LinkQuality without_faults;  // the properties before the faults that now last
   int faults = 0;
   bool is_cut = false;
   Nanoseconds cut_since = 0;
@@ -51,7 +51,7 @@ class Link : public LinkQuality {
 class Descriptor : public std::enable_shared_from_this<Descriptor> {
  public:
   virtual ~Descriptor() = default;
-  // Returns the events of epoll that are pending.
+  // Returns the pending epoll events.
   virtual uint32_t Ready() const = 0;
   virtual void Close() {}
   virtual ssize_t Send(const iovec*, size_t) { return Error(EINVAL); }
@@ -86,7 +86,7 @@ class TcpSocket final : public Descriptor {
   // Fills in a tcp_info.
   void Describe(tcp_info* info) const;
   int queued() const { return static_cast<int>(queued_); }
-  // Ends an idle connection over a link that has been cut for long.
+  // Ends an idle connection over a link that has been cut for a long time.
   void CheckAlive();
 
   const Address peer_address;
@@ -179,7 +179,7 @@ class Network {
   void Cut(Link& link);
   void Mend(Link& link);
 
-  // Returns the descriptors of `a` and `b`. That of `b` waits in a backlog until `b` accepts it.
+  // Returns the descriptors of `a` and `b`. The descriptor of `b` waits in a backlog until `b` accepts it.
   std::pair<int, int> ConnectTcp(End a, End b, uint32_t rail);
   std::pair<int, int> ConnectUdp(End a, End b, uint32_t rail);
 

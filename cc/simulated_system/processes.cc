@@ -18,7 +18,7 @@ std::map<int, const Process*>& Files() {
   return *files;
 }
 
-// Copies memory of this system process. Returns false if the memory is not mapped.
+// Copies bytes within the memory of this system process. Returns false if the memory is not mapped.
 bool Copy(void* to, void* from, size_t bytes) {
   static const auto real =
       Real<ssize_t (*)(pid_t, const iovec*, unsigned long, const iovec*, unsigned long, unsigned long)>(

@@ -1,4 +1,4 @@
-// The checked longjmp of the C library refuses to leave a stack for another.
+// The C library's checked longjmp refuses to jump from one stack to another.
 #undef _FORTIFY_SOURCE
 #include "cc/simulated_system/scheduler.h"
 
@@ -22,7 +22,7 @@ Scheduler* the_scheduler = nullptr;
 
 constexpr size_t kStackBytes = 256 << 10;
 
-// The state of the C++ runtime for exceptions of a thread.
+// A thread's exception state in the C++ runtime.
 struct Exceptions {
   void* caught;
   unsigned uncaught;
@@ -30,8 +30,8 @@ struct Exceptions {
 
 Exceptions& TheExceptions() { return *reinterpret_cast<Exceptions*>(abi::__cxa_get_globals()); }
 
-// Gives the turn to another task, and returns when the first task has the turn again. Unlike swapcontext, only a task's
-// first turn makes a system call.
+// Switches from `own` to `next`, and returns when `own` has the turn again. Unlike swapcontext, it makes a system call
+// only in a task's first turn.
 [[gnu::noinline]] void Switch(Task& own, Task& next) {
   if (_setjmp(own.turn) != 0) return;
   if (next.has_begun) _longjmp(next.turn, 1);
@@ -111,7 +111,7 @@ Task* Scheduler::Start(Process& process, void* (*work)(void*), void* argument) {
   task->process = &process;
   task->work = work;
   task->argument = argument;
-  task->stack.reset(new std::byte[kStackBytes]);  // without zeroing, as most of its pages are never used
+  task->stack.reset(new std::byte[kStackBytes]);  // not zeroed, because most of its pages are never used
   task->locals = first_locals_;
   getcontext(&task->start);
   task->start.uc_stack.ss_sp = task->stack.get();

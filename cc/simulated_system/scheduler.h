@@ -5,13 +5,13 @@
 //   scheduler.Run([&] {                                     // the calling thread is the first task
 //     scheduler.Spawn(process, [] { ... });                 // real code: threads, locks, sleeps, sockets
 //     scheduler.SleepUntil(scheduler.now() + 2 * kSecond);
-//     scheduler.Kill(process);                              // as SIGKILL: its threads never run again
+//     scheduler.Kill(process);                              // like SIGKILL: its threads never run again
 //   });
 //
 // A task is a simulated thread. All tasks share one thread of the system, and each has its own stack and its own copies
-// of thread-local variables. The turn changes where a task blocks, and by chance in calls of the system (threads.cc and
-// sockets.cc define these calls). If no task can run, the clock advances to the next deadline or event. Two runs with
-// one seed therefore make the same history, and nothing here takes a lock.
+// of thread-local variables. The running task hands its turn to another task when it blocks, and at random in system
+// calls (threads.cc and sockets.cc define these calls). If no task can run, the clock advances to the next deadline or
+// event. Two runs with one seed therefore make the same history, and nothing here takes a lock.
 #pragma once
 
 #include <pthread.h>
@@ -61,16 +61,16 @@ struct Task {
   Key key{};          // while blocked
   uint32_t bits = 0;  // while blocked: as in FUTEX_WAIT_BITSET
   Nanoseconds until = kNever;
-  bool is_woken = false;  // whether Wake, not the clock, ended the wait
-  int shared_locks = 0;   // number of held locks that several processes use
-  int system_calls = 0;   // number of functions of the simulated system, called by one another, in which the task is
-  bool may_lack_memory = false;  // whether its allocations may fail, if its process lacks memory
+  bool is_woken = false;         // whether Wake, not the clock, ended the wait
+  int shared_locks = 0;          // number of held locks that several processes use
+  int system_calls = 0;          // nesting depth of the simulated system's functions that the task has called
+  bool may_lack_memory = false;  // whether the task's allocations may fail while its process lacks memory
   void* (*work)(void*) = nullptr;
   void* argument = nullptr;
   void* result = nullptr;
-  ucontext_t start;        // what the first turn runs
+  ucontext_t start;        // the context of the first turn
   bool has_begun = false;  // has had its first turn
-  jmp_buf turn;            // while another task has the turn, once the task has begun
+  jmp_buf turn;            // valid once the task has begun, while another task has the turn
   std::unique_ptr<std::byte[]> stack;
   std::vector<std::byte> locals;  // the thread-local variables, while another task has the turn
 };
@@ -90,12 +90,12 @@ class Scheduler {
   Process* Find(int pid);
   // Starts a task of a process.
   void Spawn(Process& process, std::function<void()> work);
-  // As pthread_create, for a thread of the process. The thread's handle is the address of its task.
+  // Like pthread_create, for a thread of the process. The thread's handle is the address of its task.
   Task* Start(Process& process, void* (*work)(void*), void* argument);
   void Join(Task* task, void** result);
 
   void Kill(Process& process) { process.is_dying = true; }
-  // As std::abort, for the calling task's process.
+  // Like std::abort, for the calling task's process.
   [[noreturn]] void Abort();
   void Stop(Process& process) { process.state = Process::State::kStopped; }
   void Continue(Process& process) { process.state = Process::State::kRuns; }
@@ -115,7 +115,7 @@ class Scheduler {
   void Yield();
   // Sets the function that runs when a process has aborted.
   void OnAbort(std::function<void(Process&)> aborted) { aborted_ = std::move(aborted); }
-  // Waits on the key. Returns false if the time passed first.
+  // Waits until Wake is called for the key. Returns false if the time `until` comes first.
   bool Block(Key key, Nanoseconds until = kNever, uint32_t bits = ~uint32_t{0});
   void SleepUntil(Nanoseconds until) { Block({1, 0}, until, 0); }
   // Wakes up to `most` tasks that wait on the key. Returns their number.
@@ -123,7 +123,7 @@ class Scheduler {
   // Runs an event, which must not block, when the clock reads `time`.
   void At(Nanoseconds time, std::function<void()> event) { events_.emplace(time, std::move(event)); }
 
-  // Locks are real locks that no other thread can hold, so that a lock's memory is as the C library expects it.
+  // The locks are real locks that no other thread can hold, so that their memory is as the C library expects it.
   void Lock(pthread_mutex_t* mutex);
   int TryLock(pthread_mutex_t* mutex);
   void Unlock(pthread_mutex_t* mutex);
@@ -149,11 +149,11 @@ class Scheduler {
   Task* Pick();
   void Give(Task* next);
 
-  // The thread-local variables of the program, and their first values.
+  // The thread-local variables of the program, and their initial values.
   std::byte* locals_ = nullptr;
   std::vector<std::byte> first_locals_;
   std::mt19937_64 random_;
-  const uint64_t calm_;  // a call of the system changes the turn with the probability 1 / calm_
+  const uint64_t calm_;  // a system call gives the turn to another task with the probability 1 / calm_
   Nanoseconds now_ = 0, wall_offset_ = kEpoch;
   std::vector<std::unique_ptr<Process>> processes_;
   std::vector<std::unique_ptr<Task>> tasks_;
@@ -165,7 +165,7 @@ class Scheduler {
   const bool traces_;
 };
 
-// The calling task is in the simulated system, whose own allocations never fail.
+// While this object lives, the calling task is inside the simulated system, whose own allocations never fail.
 class InSystem {
  public:
   InSystem() : task_(Scheduler::current()) {

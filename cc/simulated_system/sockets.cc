@@ -30,7 +30,7 @@ constexpr int kUdpSegment = 103;  // UDP_SEGMENT
 
 bool IsSimulated(int fd) { return Scheduler::current() != nullptr && fd >= Network::kFirstDescriptor; }
 
-// Lets other tasks run before a system call. By chance a signal interrupts the call.
+// Lets other tasks run before a system call. Returns whether a signal interrupts the call, which happens at random.
 bool IsInterrupted() {
   Scheduler::Get().Point();
   if (Scheduler::Get().Random(300) != 0) return false;
@@ -99,7 +99,7 @@ ssize_t ReceiveOn(int fd, const iovec* vectors, size_t count) {
   return descriptor == nullptr ? -1 : descriptor->Receive(vectors, count);
 }
 
-// Sends the packets of one msghdr. With UDP_SEGMENT it holds several packets, which the sender has joined.
+// Sends the packets of one msghdr. With UDP_SEGMENT, the msghdr holds several packets that the sender has joined.
 ssize_t SendPackets(UdpSocket& socket, const msghdr& message) {
   size_t part = message.msg_iov->iov_len;
   for (cmsghdr* control = CMSG_FIRSTHDR(&message); control != nullptr;

@@ -20,7 +20,7 @@
 namespace jaxcomm::simulated {
 namespace {
 
-// A mapping of a file that processes share. Two processes map one file at two addresses.
+// A mapping of a file that several processes share. Each process maps the file at its own address.
 struct Mapping {
   uint64_t bytes, file, offset;
 };
@@ -41,7 +41,7 @@ Key SharedKeyOf(const void* address) {
 
 Nanoseconds TimeOf(const timespec& time) { return time.tv_sec * kSecond + time.tv_nsec; }
 timespec TimeOf(Nanoseconds time) { return {time / kSecond, time % kSecond}; }
-// Returns the virtual time of a time that a clock reads.
+// Converts a time of the given clock to virtual time.
 Nanoseconds TimeOn(clockid_t clock, const timespec& time) {
   const Scheduler& scheduler = Scheduler::Get();
   return clock == CLOCK_REALTIME ? TimeOf(time) - scheduler.wall() + scheduler.now() : TimeOf(time);

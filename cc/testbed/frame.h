@@ -28,8 +28,8 @@ struct Frame {
   }
   size_t priority() const { return TrafficClass() >> 5; }
   bool important() const { return (TrafficClass() & 3) != 0; }
-  // A hash of the addresses, the protocol and the ports of an IP packet, by which switches spread flows over equal
-  // paths (ECMP). A fragment has no ports. 0 if this is not an IP packet.
+  // Returns the hash by which switches spread flows over equal paths (ECMP). The hash covers the addresses, the
+  // protocol and the ports of an IP packet; fragments have no ports. Returns 0 if this is not an IP packet.
   uint64_t flow() const;
 
  private:
@@ -71,7 +71,7 @@ inline uint64_t Frame::flow() const {
   } else {
     return 0;
   }
-  // The last step of MurmurHash3, because the low bits of FNV depend on the low bits of its input only.
+  // Applies the last step of MurmurHash3, because each low bit of an FNV hash depends only on low bits of the input.
   hash = (hash ^ (hash >> 33)) * 0xff51afd7ed558ccd;
   hash = (hash ^ (hash >> 33)) * 0xc4ceb9fe1a85ec53;
   return hash ^ (hash >> 33);

@@ -6,9 +6,9 @@
 //   if (queue.departure() <= now) Frame sent = queue.Depart(rate);
 //
 // A frame is dropped if the buffer has no room for the frame. A queue has one limit for ordinary frames and one for
-// important frames. A frame is also dropped if the queue with this frame would hold more bytes than the limit for
-// frames of this kind. A frame occupies room until its last byte has left. All times are nanoseconds of one clock and
-// never decrease. Not thread-safe.
+// important frames. A frame is also dropped if it would make the queue hold more bytes than the limit for frames of its
+// kind. A frame occupies room until its last byte has left. All times are nanoseconds of one clock and never decrease.
+// Not thread-safe.
 //
 // Source: Wang et al., "Towards Domain-Specific Network Transport for Distributed DNN Training", sections 4.2.2, 5.2.
 #pragma once

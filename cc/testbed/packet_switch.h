@@ -8,8 +8,8 @@
 // of frames depend on the links, not on the calls of Run. A host's burst arrives at the rate of the host's link. A late
 // call of Run causes no drops, and leaves no link idle.
 // With spines, each host is attached to a leaf, and each leaf has a link to each spine. A frame to a host of another
-// leaf crosses one spine, which the hash of the frame's flow selects, even if that spine loses the frame. The switches
-// at both ends of these links have the same queues and limits as the ports to hosts.
+// leaf crosses one spine. The hash of the frame's flow selects this spine, even if the spine loses the frame. The
+// switches at both ends of these links have the same queues and limits as the ports to hosts.
 // Addresses are fixed, and frames to an address that no host has are dropped. All times are nanoseconds of one clock.
 // Not thread-safe.
 #pragma once
@@ -90,7 +90,7 @@ class PacketSwitch {
     OutputQueue up, down;
     int64_t random_losses = 0;
   };
-  // A queue whose frame on the link departs next, if any queue has a frame on its link.
+  // The queue whose frame on the link departs next, and the time of this departure; kNever if all links are idle.
   struct NextDeparture {
     enum Kind { kToHost, kUp, kDown };
 

@@ -18,7 +18,7 @@ namespace jaxcomm {
 
 class Callbacks {
  public:
-  // `call`: the call of the callback, or nullopt if the callback reports an event.
+  // `call`: the call that the callback belongs to, or nullopt if the callback reports an event.
   void Push(const std::optional<CallId>& call, std::function<void()> run) { due_.push_back({call, std::move(run)}); }
 
   std::function<void()> Begin() {

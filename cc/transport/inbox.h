@@ -72,7 +72,7 @@ class Inbox {
   void Cancel(const CallId& call);
   bool IsCancelled(const CallId& call) const { return cancelled_.Contains(call); }
 
-  // Fails the Posts for the process. Early messages of the process that are complete stay.
+  // Fails the Posts of messages from the process. Keeps the early messages of the process that are complete.
   void Fail(uint32_t process, const Status& why, std::optional<Incoming> arrival);
   // Removes the Posts and early messages of the process, without running a callback.
   void Drop(uint32_t process);

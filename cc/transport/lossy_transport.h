@@ -3,7 +3,7 @@
 //   PostLossy(transport, process, id, spans, limit, done);      // over any transport
 //   SendLossy(transport, receiver, spans, important, limit, done);
 //
-// Spans that the sender marks important always arrive. Both sides pass the same `bytes`, and each its own
+// Spans that the sender marks important always arrive. Both sides pass the same `bytes`, but each side passes its own
 // `until`. The sender sends after the receiver has announced its Post. Transports that lose nothing deliver the whole
 // message.
 #pragma once
@@ -21,12 +21,12 @@
 
 namespace jaxcomm {
 
-// How much of a message may be lost, besides the important spans.
+// Limits how much of a message may be lost. Important spans are never lost and do not count.
 //
 // Without a time limit, only the network's losses count: lost packets are not retransmitted while they fit into
 // `bytes`. With a time limit, lost packets are retransmitted. From the receiver's `until` on, the message ends as soon
-// as the spans that have not arrived whole fit into `bytes`. These spans are lost whole, and the sender stops sending
-// them.
+// as the spans that have not completely arrived fit into `bytes`. These spans are lost as a whole, and the sender stops
+// sending them.
 struct LossLimit {
   using TimePoint = std::chrono::steady_clock::time_point;
 
@@ -41,7 +41,7 @@ struct ByteRange {
   int64_t begin, end;
 };
 
-// As Received. `lost` lists the bytes that will never arrive, in ascending order. These bytes are replaced by zeros.
+// Like Received. `lost` lists the bytes that will never arrive, in ascending order. These bytes are replaced by zeros.
 using ReceivedLossy =
     std::function<void(const Status&, std::shared_ptr<const std::byte> view, const std::vector<ByteRange>& lost)>;
 

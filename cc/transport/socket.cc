@@ -33,7 +33,7 @@ Status PrepareSocket(int socket) {
   socklen_t length = sizeof(peer);
   // The kernel sends keepalive probes only while it sends no data, and gives up after kSilence. TCP_USER_TIMEOUT stays
   // unset, because it would also end a connection to a process that reads nothing for a while. The sizes of the buffers
-  // stay unset, because a buffer with a set size no longer grows.
+  // stay unset, because the kernel no longer enlarges a buffer whose size was set.
   constexpr int kProbe = 1;  // seconds; much shorter than kSilence, because some probes may get lost
   if (getpeername(socket, reinterpret_cast<sockaddr*>(&peer), &length) == 0 &&
       fcntl(socket, F_SETFL, fcntl(socket, F_GETFL) | O_NONBLOCK) == 0 && set(IPPROTO_TCP, TCP_NODELAY, 1) &&

@@ -18,7 +18,7 @@ namespace jaxcomm {
 constexpr std::chrono::seconds kSilence(10);
 
 // Makes the socket non-blocking, turns off the delay of Nagle's algorithm, and turns on probes of an idle connection.
-// Fails unless the socket is a connected TCP socket.
+// Fails if the socket is not a connected TCP socket.
 Status PrepareSocket(int socket);
 
 // Finds out whether the host on the other side of a connection answers.
@@ -26,17 +26,17 @@ Status PrepareSocket(int socket);
 //   std::optional<std::string> why = watch.Look(socket, time_since_the_last_look, limit);
 class ConnectionWatch {
  public:
-  // Returns a reason if the host owes an answer and has sent no answer since the last call, which was `since` ago. The
-  // host owes an answer to probes, and to bytes in flight while its receive window is open. The reason is a text for
-  // the user, and says that the host has been silent for `limit`.
+  // Returns a reason if an answer of the host is due and none has arrived since the last call, which was `since` ago.
+  // An answer is due to probes, and to bytes in flight while the host's receive window is open. The reason is a text
+  // for the user, and says that the host has been silent for `limit`.
   std::optional<std::string> Look(int socket, std::chrono::nanoseconds since, std::chrono::nanoseconds limit);
 
  private:
   uint64_t acknowledged_ = 0;  // number of bytes that the host has acknowledged
 };
 
-// Returns the error text for a path on which, for the time `limit`, no packet of `bytes` bytes has arrived although
-// smaller packets have.
+// Returns the error text for a path that has delivered smaller packets, but no packet of `bytes` bytes, during the time
+// `limit`.
 std::string DescribeLongLost(uint32_t bytes, const std::string& address, std::chrono::nanoseconds limit);
 
 SendProgress ProgressOf(int socket);

@@ -22,7 +22,7 @@ namespace {
 
 constexpr int64_t kCopied = 8 << 10;               // maximum size of a copied message, in bytes
 constexpr size_t kMaxCopied = 1 << 20;             // maximum unsent copies per process, in bytes
-constexpr std::chrono::milliseconds kEnding(200);  // time that a new connection waits for the end of the last one
+constexpr std::chrono::milliseconds kEnding(200);  // time that a new connection waits for the previous one to end
 
 }  // namespace
 
@@ -67,7 +67,7 @@ Status SocketTransport::Watch(uint64_t key, int socket) {
   return Status(Code::kInternal, std::strerror(errno));
 }
 
-// Waits also until no callback is due, because events of the last connection may be queued behind other callbacks.
+// Also waits until no callback is due, because events of the last connection may be queued behind other callbacks.
 Status SocketTransport::AwaitEnd(Lock& lock, uint32_t process) {
   const SocketPeer* const peer = PeerOf(process);
   if (!peer) return Status();

@@ -2,12 +2,13 @@
 //
 //   class TcpTransport : public SocketTransport { ... };   // reads and writes the sockets, and detects their end
 //
-// The progress thread polls and reads the sockets and runs the callbacks, unless a thread in Help does. When no thread
-// waits for a call's messages any more, the progress thread pauses for a moment, so that a thread in Help can receive
-// the next messages. The progress thread also finds silent hosts: a process counts as gone if its host has not answered
-// for `silence`. Flush sends from the calling thread. The progress thread later sends the bytes that the kernel did not
-// accept at once. A small message is copied, and counts as sent at once. Cancel destroys dropped callbacks while it
-// holds a lock. Destructors of objects that these callbacks own must therefore not call the transport.
+// The progress thread polls and reads the sockets and runs the callbacks, unless a thread in Help does so. When no
+// thread waits for a call's messages any more, the progress thread pauses for a moment, so that a thread in Help can
+// receive the next messages. The progress thread also finds silent hosts: a process counts as gone if its host has not
+// answered for `silence`. Flush sends from the calling thread. The progress thread later sends the bytes that the
+// kernel did not accept at once. A small message is copied, and counts as sent at once. Cancel destroys dropped
+// callbacks while it holds a lock. Destructors of objects that these callbacks own must therefore not call the
+// transport.
 #pragma once
 
 #include <chrono>
@@ -87,7 +88,7 @@ class SocketTransport : public RailTransport {
   bool Stop();
   // Runs on the progress thread.
   virtual void Work();
-  // PostAs and SendAs implement Post and Send. `push` queues the message for a process. It returns false if it has
+  // PostAs and SendAs implement Post and Send. `push` queues the message for a process, and returns false if it has
   // copied the message.
   void PostAs(const MessageId& id, Posted posted);
   using PushMessage = std::function<bool(SocketPeer& peer, const Receiver& receiver, int64_t bytes,
@@ -102,8 +103,8 @@ class SocketTransport : public RailTransport {
   // by then, or if the process is already connected.
   Status AwaitEnd(Lock& lock, uint32_t process);
   void Finish(std::shared_ptr<Outgoing> message);
-  // Makes the callback due that reports the end of the connection to the process. Must be called before the callbacks
-  // of failed messages become due, so that the caller first learns which process has ended.
+  // Queues the callback that reports the end of the connection to the process. Must be called before the callbacks of
+  // failed messages are queued, so that the caller first learns which process has ended.
   void ReportEnd(const SocketPeer& peer, const Status& why);
   void RunCallbacks(Lock& lock);
   // Wakes the thread that polls the sockets, so that it handles a change of the state.
@@ -160,7 +161,7 @@ class SocketTransport : public RailTransport {
   std::condition_variable changed_;
   int64_t expected_ = 0;  // number of expected calls; may briefly be negative, as EndExpecting may run before Expect
   Clock::time_point quiet_since_;
-  Clock::time_point looked_ = Clock::now();  // the last search for silent hosts
+  Clock::time_point looked_ = Clock::now();  // time of the last search for silent hosts
   std::atomic<int64_t> rests_until_{0};      // used by the thread in Help; see YieldUntil
   std::thread thread_;
 };

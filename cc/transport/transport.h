@@ -35,7 +35,7 @@
 
 namespace jaxcomm {
 
-// One execution of one collective. Every process gives the execution the same id.
+// Identifies one execution of one collective. All processes give the execution the same id.
 struct CallId {
   uint64_t communicator = 0;  // identifies the groups of devices in the call
   uint32_t launch = 0;        // number of earlier launches with calls on the communicator, equal in all processes
@@ -107,7 +107,8 @@ struct Exchange {
   // false: the bytes are copied, and at most kMaxExchanged are allowed. true: the other processes read the bytes in
   // place. The bytes must then be in one span, of any size, and must not change before Finish returns.
   bool in_place = false;
-  // true: a transfer, in which only rank 1 reads bytes, from rank 0. Two processes may have several open transfers.
+  // true: the exchange is a transfer, in which rank 1 reads the bytes of rank 0 and nothing else is read. Two processes
+  // may have several open transfers.
   bool is_transfer = false;
 };
 
@@ -194,9 +195,9 @@ class Transport {
   }
   virtual void Flush() = 0;
 
-  // Returns whether the caller may hold a view that has just arrived from the process until other messages arrive. If
-  // not, the caller must use the view, or copy its bytes, and then release it at once: the other messages may need the
-  // memory of the view.
+  // Returns whether the caller may keep a view that has just arrived from the process while waiting for other messages.
+  // If not, the caller must use the view, or copy its bytes, and then release it at once: the other messages may need
+  // the memory of the view.
   virtual bool MayKeep(uint32_t /*process*/) { return true; }
 
   // Ends the call in this process. Callbacks that have not begun never run, and bytes that still arrive are dropped.

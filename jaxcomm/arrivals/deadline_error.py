@@ -21,7 +21,7 @@ class OpenCall(NamedTuple):
 
 
 class Finding(NamedTuple):
-    """A DeadlineError's text and record, and by rank the seconds since its arrival, None if it has not arrived."""
+    """A DeadlineError's text and record, and each rank's seconds since its arrival (None if it has not arrived)."""
 
     text: str
     record: dict[str, Any]
@@ -29,11 +29,11 @@ class Finding(NamedTuple):
 
 
 def find(call: OpenCall, rows: Mapping[int, ArrivalsRow], silent: Collection[int]) -> Finding:
-    """Names the ranks for which a call waits.
+    """Returns the error that names the ranks for which a call waits.
 
     Args:
       call: the open call.
-      rows: the latest row of each process, by process. A process may lack one.
+      rows: the latest row of each process, by process. A process may have no row.
       silent: processes that have published no row for some seconds.
     """
     group = call.site.group_of(call.rank)
@@ -128,7 +128,7 @@ def _place(rank: Rank, rows: Mapping[int, ArrivalsRow], silent: Collection[int])
 
 
 def _ranks_text(ranks: Sequence[int]) -> str:
-    """Ranks with commas. If there are more than eight, consecutive ranks become a range: "0-2,4-127"."""
+    """Ranks, separated by commas. If there are more than eight, consecutive ranks become a range: "0-2,4-127"."""
     ranges: list[list[int]] = []
     for rank in ranks:
         if len(ranks) > 8 and ranges and rank == ranges[-1][-1] + 1:

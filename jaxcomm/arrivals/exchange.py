@@ -17,13 +17,14 @@ from jaxcomm.errors import JaxcommError
 _ROWS: Final = "arrivals/rows"
 _OVERDUE: Final = "arrivals/overdue"
 _LONGEST_PERIOD_S: Final = 1.0
-_STOP_S: Final = 2.0  # time that an ending process waits for its last row
+_STOP_S: Final = 2.0  # time that an ending process waits until its last row is published
 
 
 class Exchange:
     """A thread that talks to the store, so that no other thread waits if the store does not answer.
 
-    The thread publishes a row every second, or four times during a shorter deadline. It reads rows only when asked.
+    The thread publishes a row every second, or every quarter of the deadline if this is shorter. It reads rows only
+    when asked.
     """
 
     def __init__(self, process: int) -> None:
@@ -36,7 +37,7 @@ class Exchange:
         self._announcement: str | None = None
         self._beat, self._next = 0, 0.0
         self.rows: dict[int, ArrivalsRow] = {}  # by process, the rows that were read last
-        self.overdue: str | None = None  # the announcement of any process that was read last
+        self.overdue: str | None = None  # the announcement that was read last; it may come from any process
 
     def start(self) -> None:
         """Starts the thread."""
@@ -56,7 +57,7 @@ class Exchange:
         return self._answered.wait(timeout_s)
 
     def announce(self, text: str) -> None:
-        """Publishes an announcement in place of the last one of any process."""
+        """Publishes an announcement, which replaces the last announcement in the store."""
         self._announcement = text
         self._wake.set()
 

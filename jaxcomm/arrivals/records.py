@@ -14,7 +14,7 @@ from jaxcomm.ffi.cpu import CPU
 
 ARRIVE: Final = "jaxcomm_arrive"
 END: Final = "jaxcomm_end"
-_LARGEST: Final = 4096  # sites that a core records, as in cc/ffi/arrivals.h
+_LARGEST: Final = 4096  # maximum number of sites that a core records, as in cc/ffi/arrivals.h
 
 
 class Rank(NamedTuple):
@@ -29,7 +29,7 @@ class WatchedSite(NamedTuple):
 
     Attributes:
       name: the operation, and the bucket if the call has one.
-      axes: names of the axes, with commas.
+      axes: names of the axes, separated by commas.
       plan: the first letters of the plan's hash, or "lax" without a plan.
       bytes: the bytes of a rank's operands.
       line: the line of the user's code, such as "train.py:57"; "" if unknown.
@@ -60,7 +60,7 @@ class DeviceCalls(NamedTuple):
       ended: the number of calls that ended.
       is_open: whether the latest call has not ended.
       for_s: seconds since the latest arrival or end.
-      took_s: for some of the latest calls, by number, seconds from the device's arrival to the call's end.
+      took_s: seconds from the device's arrival to the call's end, by number, for some of the latest calls.
     """
 
     arrived: int
@@ -73,7 +73,7 @@ class DeviceCalls(NamedTuple):
 # Keys: the site's key, and JAX's number of the device. Sites with the latest calls come first.
 Recorded = dict[str, dict[int, DeviceCalls]]
 
-_cores: list[tuple[Core, str]] = []  # the cores that record arrivals, with JAX's name of the core's platform
+_cores: list[tuple[Core, str]] = []  # the cores that record arrivals, each with JAX's name of its platform
 
 
 def add_core(core: Core, platform: str) -> None:
@@ -109,8 +109,8 @@ def read(most_sites: int = _LARGEST, most_calls: int = 64) -> Recorded:
     """The recorded calls of this process's devices.
 
     Args:
-      most_sites: the number of sites to return, of those with the latest calls.
-      most_calls: the number of calls in `DeviceCalls.took_s`.
+      most_sites: maximum number of sites to return; these are the sites with the latest calls.
+      most_calls: maximum number of calls in `DeviceCalls.took_s`.
     """
     found: Recorded = {}
     for core, platform in _cores:

@@ -1,4 +1,4 @@
-"""The row that each process publishes about once a second: how far its devices have come, and its recent calls."""
+"""The row that each process publishes about once a second: the progress of its devices, and its recent calls."""
 
 from __future__ import annotations
 
@@ -10,8 +10,8 @@ from jaxcomm.arrivals import records
 from jaxcomm.arrivals.records import DeviceCalls, Recorded
 from jaxcomm.errors import JaxcommError
 
-_MOST: Final = 64  # sites of a row, times devices
-_MOST_CALLS: Final = 8  # of a device at a site
+_MOST: Final = 64  # maximum number of sites in a row, times devices
+_MOST_CALLS: Final = 8  # maximum number of calls of a device at a site
 _LEAST_SITES: Final = 8
 
 
@@ -30,9 +30,9 @@ class ArrivalsRow(NamedTuple):
     Attributes:
       process: the process.
       host: the name of its host.
-      beat: the number of the row, from 1. A process whose beat stands still does not run.
+      beat: the number of the row, from 1. A process whose beat does not change does not run.
       has_ended: whether the process has ended its program.
-      latest: by device, the device's latest call.
+      latest: the latest call of each device.
       sites: the recorded calls of the sites with the latest calls.
     """
 

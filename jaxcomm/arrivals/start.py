@@ -26,7 +26,7 @@ def start() -> None:
     Raises:
       JaxcommError: JAXCOMM_EXIT_AT_DEADLINE is neither on nor off.
     """
-    is_on(EXIT_AT_DEADLINE)  # an invalid value must not be found at the deadline
+    is_on(EXIT_AT_DEADLINE)  # checks the value now instead of at the deadline
     process = jax.process_index()
     exchange = Exchange(process) if jax_compat.spans_processes() else None
     watcher = Watcher(process, exchange)

@@ -14,11 +14,11 @@ from typing import Any, Final, NamedTuple
 from jaxcomm.arrivals import records
 from jaxcomm.arrivals.records import DeviceCalls, Rank, Recorded, WatchedSite
 
-_MOST: Final = 256  # calls in a record's `arrivals`
+_MOST: Final = 256  # maximum number of calls in a record's `arrivals`
 
 
 class _Label(NamedTuple):
-    """Sites with the same label share a record, as those of the core."""
+    """A label of call sites. Sites with the same label share a record, as the sites of the core do."""
 
     name: str
     axes: str
@@ -40,7 +40,7 @@ class _Total:
         self.after_arrival_s: deque[float] = deque(maxlen=_MOST)
 
     def add(self, took_s: list[list[float]], calls: int) -> None:
-        """Adds `calls` calls, and the calls of the sample: by rank, seconds from the rank's arrival to the end."""
+        """Adds `calls` calls. `took_s`: each rank's seconds from arrival to end, for each call of the sample."""
         self.calls += calls
         weight = calls / len(took_s) if took_s else 0.0
         for each in took_s:
@@ -72,7 +72,7 @@ class _Total:
 
 
 class _Counted(NamedTuple):
-    """A group of a site, by its number. A site's groups are counted apart."""
+    """A group of a site, by its number. A site's groups are counted separately."""
 
     key: str
     group: int
@@ -82,13 +82,13 @@ class Totals:
     """The records of all sites since the start or the last reset. Not thread-safe."""
 
     def __init__(self, process: int, failures: Callable[[str], int]) -> None:
-        """Takes the number of this process, and a function from a site's key to its number of failed calls."""
+        """Takes the number of this process, and a function that maps a site's key to the number of failed calls."""
         self._process = process
         self._failures = failures
         self._totals: dict[_Label, _Total] = {}
-        self._ended: dict[_Counted, int] = {}  # the number of calls that were counted
+        self._ended: dict[_Counted, int] = {}  # number of calls that have been counted
         self._seen: dict[_Counted, int] = {}  # the number of the last call of the sample
-        self._failed: dict[str, int] = {}  # failed calls that were counted
+        self._failed: dict[str, int] = {}  # number of failed calls that have been counted
 
     def reset(self, own: Recorded) -> None:
         """Forgets all calls so far."""
@@ -102,7 +102,7 @@ class Totals:
 
         Args:
           own: the recorded calls of this process.
-          others: by process, the calls that the others have published.
+          others: the calls that the other processes have published, by process.
         """
         for key, devices in own.items():
             site = records.site(key)

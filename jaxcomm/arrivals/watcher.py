@@ -19,26 +19,26 @@ from jaxcomm.environment import EXIT_AT_DEADLINE, host_name, is_on
 from jaxcomm.errors import JaxcommError
 from jaxcomm.log import say, say_once
 
-EXIT_CODE: Final = 75  # of a process that ends at the deadline; EX_TEMPFAIL of sysexits.h: try again
+EXIT_CODE: Final = 75  # exit code at the deadline; EX_TEMPFAIL of sysexits.h, which means: try again
 
 _LOOK_S: Final = 0.2  # time between two looks
 _SETTLE_S: Final = 0.4  # time after the deadline in which the last rank may still arrive
 _READ_S: Final = 0.25  # time in which the store must answer
 _SILENCE_S: Final = 2.5  # a process without a new row for this time does not run
 _GRACE_S: Final = 2.5  # time in which the other processes read an announcement before this process ends
-_LATER_S: Final = 1.5  # time that process 0 waits longer: JAX ends all processes when their store ends
-_MOST_KEPT: Final = 16  # failed calls
+_LATER_S: Final = 1.5  # extra wait of process 0, because JAX ends all processes when their store ends
+_MOST_KEPT: Final = 16  # maximum number of failed calls that are kept
 
 
 class _NumberedCall(NamedTuple):
-    """A call in all processes: its site's key, and its number."""
+    """Identifies a call in all processes: the key of its site, and its number."""
 
     key: str
     number: int
 
 
 class _OverdueCall(NamedTuple):
-    """An announcement: the call, the error's text and record, and the call for dumps, without its time."""
+    """An announcement: the call, the error's text and record, and the call's entry in dumps, without its time."""
 
     key: str
     number: int
@@ -56,7 +56,7 @@ class Watcher:
         self._exchange = exchange
         self._stopping = threading.Event()
         self._thread = threading.Thread(target=self._run, name="jaxcomm arrivals", daemon=True)
-        self._beats: dict[int, int] | None = None  # by process, at a first look before the deadline
+        self._beats: dict[int, int] | None = None  # the beat of each process, at the first look before the deadline
         self._logged: list[_NumberedCall] = []
         self._reported: set[_NumberedCall] = set()  # calls that were open when this process reported one of them
         self._failed: list[dict[str, Any]] = []
@@ -107,7 +107,7 @@ class Watcher:
     def _report(self, deadline_s: float) -> None:
         """Logs the culprit of the overdue call that has been open for the longest time.
 
-        The calls that are open at the same time wait for the same ranks, or behind this call, and are not logged.
+        Other calls that are open at the same time are not logged: they wait for the same ranks, or for this call.
         """
         open_calls = self._open_calls()
         overdue = [each for each in open_calls if each.waited_s >= deadline_s and _numbered(each) not in self._reported]
@@ -194,5 +194,5 @@ def _dumped(call: OpenCall, finding: Finding) -> dict[str, Any]:
 
 
 def _id(call: _NumberedCall) -> int:
-    """A number of a call that is the same in all processes."""
+    """A number that identifies the call, and is the same in all processes."""
     return (int(call.key) + call.number) % 2**64

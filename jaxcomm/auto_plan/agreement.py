@@ -67,7 +67,7 @@ class Agreement(Generic[_T]):
         end: threading.Event,
         in_pause: Callable[[int], _T],
     ) -> None:
-        """Begins before the first switch or pause, which has number 1.
+        """Creates the agreement. The first switch or pause has number 1.
 
         Args:
           core: this process's core.

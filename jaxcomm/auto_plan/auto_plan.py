@@ -1,4 +1,4 @@
-"""Follows a run, plans for it, and keeps the plans that make its steps shorter."""
+"""Follows a run, makes plans for the run, and keeps the plans that make its steps shorter."""
 
 from __future__ import annotations
 
@@ -163,7 +163,7 @@ class AutoPlan:
         return calls
 
     def _renew(self, situation: Situation, why: str, site: Site, calls: Calls, sites: Collection[Site]) -> None:
-        """Plans for a situation, and follows the plan if steps become shorter.
+        """Makes a plan for a situation, and keeps the plan if steps become shorter.
 
         Args:
           situation: the late ranks.
@@ -234,7 +234,7 @@ class AutoPlan:
             if not self._switch(best.text, best.name) or after is None or not is_shorter(after, best.periods):
                 return
             if (back := self._periods(sites)) and not is_shorter(after, back):
-                self._planned_for = None  # the steps became longer for another reason than the plan
+                self._planned_for = None  # the plan is not the reason why steps became longer
 
     def _under_plan(self, site: Site, planned: Situation) -> Situation:
         """The late ranks under the plan.

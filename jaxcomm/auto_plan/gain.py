@@ -28,9 +28,10 @@ class Steps(NamedTuple):
 
 
 def compare(before: Periods, after: Periods) -> Steps | None:
-    """Compares the step that takes most time, among the steps with enough periods; None if there is no such step.
+    """Compares a step before and after a switch; None if no step has enough periods.
 
-    In unchanged programs (see `jaxcomm.backend`), all equal all-reduces count as one step.
+    Among the steps with enough periods, the step that takes most time is compared. In unchanged programs (see
+    `jaxcomm.backend`), all equal all-reduces count as one step.
 
     Args:
       before: the periods of the steps before the switch.

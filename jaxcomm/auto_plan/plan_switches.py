@@ -14,7 +14,7 @@ from jaxcomm.collectives.choice import AUTO, planned_messages
 from jaxcomm.ffi.arguments import PlanSwitch
 from jaxcomm.ffi.cpu import CPU
 
-Launches = Mapping[str, int]  # by communicator (a group of devices that call collectives together), a launch's number
+Launches = Mapping[str, int]  # a launch's number on each communicator (devices that call collectives together)
 Periods = Mapping[str, list[float]]  # for each step, the seconds from launch to launch
 
 

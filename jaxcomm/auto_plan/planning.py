@@ -1,4 +1,4 @@
-"""Plans from a run's measurements, in a process of low priority that leaves the cores to the training."""
+"""Makes plans from a run's measurements, in a process of low priority that leaves the cores to the training."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ def profile_of(links: Mapping[str, Any], arrivals: NDArray[np.float64], nbytes: 
 
 
 def plan_text(profile: Profile, has_ended: Callable[[float], bool]) -> str:
-    """Plans from a profile, and returns the text of the plan's file.
+    """Makes a plan from a profile, and returns the text of the plan's file.
 
     Args:
       profile: the profile to plan from.

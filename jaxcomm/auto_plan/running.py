@@ -32,7 +32,7 @@ class _Running(NamedTuple):
 
 
 _running: _Running | None = None
-_follows = False  # whether each generation calls `begin` again
+_follows = False  # whether `begin` is called again in each new generation
 _mesh: jax.sharding.Mesh | None = None  # the mesh of `follow`
 
 
@@ -57,7 +57,7 @@ def _devices(mesh: jax.sharding.Mesh | None) -> list[jax.Device]:
 
 
 def begin(mesh: jax.sharding.Mesh | None) -> None:
-    """Starts to follow the run, or continues. All processes call this function after they have been connected.
+    """Starts or continues to follow the run. All processes call this function after they have been connected.
 
     The first process plans. If it has no OR-Tools, one line in its log says so, and sums run without a plan.
 

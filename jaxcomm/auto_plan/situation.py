@@ -1,4 +1,4 @@
-"""The late ranks of a run, as far as they matter to a plan."""
+"""The late ranks of a run; no rank counts as late if the lateness is too small to matter to a plan."""
 
 from __future__ import annotations
 
@@ -11,8 +11,8 @@ from jaxcomm.profile import Profile, lateness
 
 CALLS: Final = 32  # number of calls that determine the late ranks; both halves of these calls must agree
 CHANGED: Final = 1.5  # factor by which lateness must change for a new plan
-# Least lateness that matters, as a share of a call's time. A plan gains at most the lateness, and even if no rank is
-# late, ranks end a call about this share of its time apart.
+# Smallest lateness that matters, as a share of a call's time. A plan gains at most the lateness. Even if no rank is
+# late, the times at which the ranks end a call differ by about this share.
 _MATTERS: Final = 0.1
 
 
@@ -20,7 +20,7 @@ class Situation(NamedTuple):
     """The late ranks.
 
     Attributes:
-      late: the ranks, the latest last.
+      late: the late ranks; the latest rank comes last.
       by_s: median seconds by which the latest rank arrives after the next-latest rank.
     """
 

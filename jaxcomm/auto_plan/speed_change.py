@@ -13,7 +13,7 @@ REMEASURE_FACTOR: Final = 1.3  # links are measured again if calls became slower
 
 
 class SpeedChange:
-    """Follows the time of each site's calls under one plan, from the last arrival to the end.
+    """Follows the time from the last arrival to the end, for each site's calls under one plan.
 
     speed = SpeedChange()
     change = speed.change(site, seconds)  # repeatedly; compares with the first steady seconds
@@ -23,11 +23,11 @@ class SpeedChange:
         self._usual: dict[object, float] = {}
 
     def forget(self) -> None:
-        """Forgets all times. To be called after a switch of plans or a measurement of the links."""
+        """Forgets all times. Call this after a switch of plans or a measurement of the links."""
         self._usual.clear()
 
     def change(self, site: object, seconds: NDArray[np.float64]) -> tuple[float, float] | None:
-        """A call's median seconds when the site was first steady, and now; None if close, or for too few calls.
+        """A call's median seconds when the site was first steady, and now; None without a change, or for too few calls.
 
         Args:
           site: the call site.

@@ -1,4 +1,4 @@
-"""Runs every collective of unchanged JAX programs between CPU processes on jaxcomm's core in place of Gloo.
+"""Makes jaxcomm's core run the collectives of unchanged JAX programs between CPU processes, in place of Gloo.
 
 jaxlib can load an MPI library for its collectives on CPUs. `libjaxcomm_backend.so` has the functions of such a library,
 and passes XLA's calls to the core. `jaxlib_variables` turns this library on, `gloo_replacement` keeps it on if the

@@ -1,6 +1,6 @@
 """Makes the communicators of a program's groups of devices before XLA asks for them.
 
-XLA's request for a communicator has the group's first device and the rank of the requesting device, but not the other
+XLA's request for a communicator names the group's first device and the rank of the requesting device, but not the other
 members of the group. So before a program runs for the first time, this module reads the groups from the program's text
 and runs a sum over each new group. While this sum runs, XLA can request no other group with the same first device. XLA
 keeps the communicator afterwards. A request at any other time is an error.
@@ -123,7 +123,7 @@ def _sum(group: Devices) -> None:
 def _sums_alone(here: Devices) -> None:
     """Runs a sum over each of these devices alone.
 
-    XLA omits such sums from a program of one device, so the program has at least two devices.
+    XLA omits such sums from a program of one device, so this program has at least two devices.
     """
     both = here if len(here) > 1 else [*here, next(device for device in here[0].client.devices() if device not in here)]
     mesh = Mesh(np.array(both).reshape(-1, 1), ("devices", "alone"))

@@ -1,7 +1,7 @@
 """The two environment variables that make jaxlib load jaxcomm's library, if they are set before jaxlib is imported.
 
-Every Python process of an environment may run this module at its start, so besides jaxcomm it imports only the standard
-library.
+Every Python process of an environment may run this module at its start, so this module imports only jaxcomm and the
+standard library.
 """
 
 from __future__ import annotations
@@ -18,7 +18,8 @@ from jaxcomm.environment import EVERY_COLLECTIVE
 from jaxcomm.environment import is_on as is_set
 from jaxcomm.errors import JaxcommError
 
-# Threads of XLA's pool if a process has several devices. Each execution in flight may block a thread in a collective.
+# Number of threads in XLA's pool if a process has several devices. Each execution in flight may block a thread in a
+# collective.
 THREADS: Final = 64
 LIBRARY: Final = Path(__file__).parent / "libjaxcomm_backend.so"
 _IMPLEMENTATION: Final = "JAX_CPU_COLLECTIVES_IMPLEMENTATION"
@@ -29,7 +30,7 @@ _JAXLIB: Final = ((0, 10, 2), (0, 13))  # the oldest tested version, and the fir
 def use() -> None:
     """Makes jaxcomm run all of JAX's collectives between CPU processes, in unchanged programs.
 
-    Call it in all processes of the job before the first use of JAX's devices, before or after
+    Call it in all processes of the job before the first use of JAX's devices. The call may precede or follow
     `jax.distributed.initialize()`. If jaxcomm cannot run the collectives, a line on stderr gives the reason, and JAX
     keeps its own collectives.
     """
@@ -108,7 +109,7 @@ def why_not(environment: Mapping[str, str]) -> str:
 
 
 def _why_not_now() -> str:
-    """Makes the already loaded jaxlib load the library. Returns "", or the reason of a failure, for the user."""
+    """Makes the already loaded jaxlib load the library. Returns "" on success, or the reason of the failure."""
     from jaxcomm.backend import loaded_jaxlib  # imports JAX
 
     try:

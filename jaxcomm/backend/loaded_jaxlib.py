@@ -1,8 +1,8 @@
 """Makes an already loaded jaxlib load an MPI library, as jaxlib does when it is imported.
 
-jaxlib reads MPITRAMPOLINE_LIB in a function that no header declares. The function runs once, when jaxlib is loaded.
-The symbol table in jaxlib's file has the function's offset in the file. This process's list of mapped files has the
-addresses of the file's parts. Both together give the function's address.
+jaxlib reads MPITRAMPOLINE_LIB in a function that no header declares. The function runs once, when jaxlib is loaded. The
+symbol table in jaxlib's file has the function's offset in the file. This process's list of mapped files has the
+addresses of the file's parts. The offset and these addresses give the function's address.
 """
 
 from __future__ import annotations
@@ -22,8 +22,8 @@ from jaxcomm import jax_compat
 
 _INITIALIZE, _IS_DONE = "mpitrampoline_init", "did_init_mpitrampoline"
 _SYMBOL_TABLE: Final = 2  # SHT_SYMTAB of ELF
-_SECTION: Final = struct.Struct("<IIQQQQIIQQ")  # fields of Elf64_Shdr: type 1, address 3, offset 4, bytes 5, link 6
-_SYMBOL: Final = struct.Struct("<IBBHQQ")  # fields of Elf64_Sym: name 0, section 3, address 4
+_SECTION: Final = struct.Struct("<IIQQQQIIQQ")  # indices in Elf64_Shdr: 1 type, 3 address, 4 offset, 5 bytes, 6 link
+_SYMBOL: Final = struct.Struct("<IBBHQQ")  # indices in Elf64_Sym: 0 name, 3 section, 4 address
 
 
 class _Place(NamedTuple):
@@ -32,7 +32,7 @@ class _Place(NamedTuple):
 
 
 def load(variables: dict[str, str]) -> None:
-    """Loads the library that the variables name, for the client that JAX will make.
+    """Loads the library given by the variables, for the client that JAX will make.
 
     Args:
       variables: the result of `jaxlib_variables.variables`; set in this process's environment.

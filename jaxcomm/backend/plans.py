@@ -70,7 +70,7 @@ def follow(hashes: Hashes) -> None:
 
 
 def connected() -> None:
-    """Connects the processes, by the rails and the transport of the plan.
+    """Connects the processes over the plan's rails, with the plan's transport.
 
     Raises:
       JaxcommError: as `members.connected`.
@@ -115,7 +115,7 @@ def check_sizes(sizes: Iterable[int]) -> None:
 
 
 def _set(hashes: Hashes) -> None:
-    """Gives the core the message lists of the plan for all axes. Without this plan the core runs its default lists."""
+    """Gives the core the lists of the plan for all axes. Without such a plan the core runs its default lists."""
     global _hashes
     _hashes = hashes
     digest = dict(hashes).get((), "")

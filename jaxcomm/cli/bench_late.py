@@ -1,4 +1,4 @@
-"""Times several schedules in turns on the same executor, from a late rank's arrival to the end."""
+"""Measures schedules in turns on the same executor: the time from a late rank's arrival to the end."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ class Turns(NamedTuple):
 def time_plans(
     plans: Mapping[str, Plan | None], delays: Mapping[int, float], nbytes: int, rounds: Iterable[object]
 ) -> dict[str, Turns]:
-    """Times plans in turns, A B A B, with ranks late in every call.
+    """Measures the times of plans in turns, A B A B, with ranks late in every call.
 
     Args:
       plans: plans for the same number of ranks, by name. None instead of a plan runs the default schedule. At least one
@@ -65,7 +65,7 @@ def time_plans(
     early: dict[str, list[float]] = {name: [] for name in steps}
     for _ in rounds:
         for name, step in steps.items():
-            values[name] = spmd.wait(step(values[name]))  # untimed: another plan's buffers filled the caches
+            values[name] = spmd.wait(step(values[name]))  # not timed, because another plan's buffers filled the caches
             ffi.reset_stats()
             for _ in range(CALLS):
                 job.barrier()  # so that a process that ends a call early does not start its next delay early
@@ -91,10 +91,10 @@ def time_plans(
 def measure(
     plans: Mapping[str, Plan], late: Late, nbytes: int, rounds: int, each_round: Callable[[], object]
 ) -> dict[str, Any]:
-    """Times plans in turns, A B A B, with one late rank in every call; returns one row.
+    """Measures the times of plans in turns, A B A B, with one late rank in every call; returns one row.
 
     Args:
-      plans: the plans to time, by name; all for the same number of ranks.
+      plans: the plans to measure, by name; all for the same number of ranks.
       late: the late rank.
       nbytes: bytes of one rank's f32 buffer, rounded up to a multiple of 4.
       rounds: turns of every plan.

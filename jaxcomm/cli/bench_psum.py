@@ -1,4 +1,4 @@
-"""Times jaxcomm's collectives against another library's, and psum also against the floor set by memory bandwidth."""
+"""Compares jaxcomm's collectives with another library's by time, and psum also with the memory-bandwidth floor."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def measure(
     rounds: int,
     each_round: Callable[[], object],
 ) -> dict[str, Any]:
-    """Times `calls` independent collectives of `nbytes` bytes in one jit. jaxcomm and the peer take turns.
+    """Measures `calls` independent collectives of `nbytes` bytes in one jit. jaxcomm and the peer take turns.
 
     Args:
       peer: the library to compare with.

@@ -142,7 +142,7 @@ def kernels() -> Iterator[Row]:
 
 
 def speed() -> Iterator[Row]:
-    """Times jaxcomm and jax.lax in turns. A slow side is not a failure."""
+    """Measures the times of jaxcomm and jax.lax in turns. A slow side is not a failure."""
     from jaxcomm.cli import bench_psum
     from jaxcomm.report.tables import bytes_text, seconds_text
 

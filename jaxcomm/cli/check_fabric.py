@@ -28,7 +28,7 @@ SECTIONS: Final = {
     "kill": "a killed process is named in the error",
 }
 _OVER_TCP: Final = "127.0.0.1"  # a rail, for comparison
-_LIMIT_S: Final = 300.0  # for one job
+_LIMIT_S: Final = 300.0  # time limit for one job
 
 Row = list[str]
 
@@ -100,7 +100,7 @@ def domains() -> Iterator[Row]:
 
 
 def bits() -> Iterator[Row]:
-    """Compares the bits of sums with those over TCP."""
+    """Compares the bits of sums with the bits of the same sums over TCP."""
     yield ["rail", *(f"sum of {bytes_text(size)}" for size in SIZES)]
     right = _tries(_OVER_TCP)[0]["bits"]
     for rail in _names():
@@ -150,7 +150,7 @@ def _tries(rail: str) -> list[dict[str, Any]]:
 
 
 def _run(rail: str, part: str) -> list[dict[str, Any]]:
-    """Runs the program in two processes, and returns what each that was not killed found."""
+    """Runs the program in two processes, and returns the findings of each process that was not killed."""
     coordinator = commands.local_coordinator()
     found = []
     with tempfile.TemporaryDirectory() as folder:

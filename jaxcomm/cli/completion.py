@@ -18,7 +18,7 @@ def script(shell: str, parsers: Mapping[str, argparse.ArgumentParser]) -> str:
 
     Args:
       shell: one of `SHELLS`.
-      parsers: the parser of each command. A name of two words is a command of the group that its first word names.
+      parsers: the parser of each command. A name of two words is a command in the group named by the first word.
 
     Raises:
       CommandError: no such shell.
@@ -32,7 +32,7 @@ def script(shell: str, parsers: Mapping[str, argparse.ArgumentParser]) -> str:
     root.add_argument("--print-completion", choices=SHELLS, help="print a shell's script")
     commands = root.add_subparsers()
     groups: dict[str, argparse._SubParsersAction[argparse.ArgumentParser]] = {}
-    for name, parser in sorted(parsers.items()):  # a command comes before those whose names begin with its name
+    for name, parser in sorted(parsers.items()):  # a group's own command comes before the group's members
         for action in parser._actions:
             if action.nargs != 0 and action.choices is None and action.type is None:
                 action.complete = shtab.FILE  # type: ignore[attr-defined]  # texts are mostly the paths of files

@@ -114,7 +114,7 @@ def run(args: Namespace) -> int:
         out / "loss.png", plots.png([[panel]], x=f"seconds of training after {_WARM_UP} steps", y="training loss")
     )
     schedule = made.schedule_for(report["gradient_bytes"])
-    assert schedule is not None  # without a dtype a plan has a schedule for every size
+    assert schedule is not None  # if no dtype is given, a plan has a schedule for every size
     files.write(out / "timeline.svg", timeline.svg(schedule))
     report["seconds"] = time.perf_counter() - start
     output.write_json(out / "report.json", "demo", report)
@@ -129,9 +129,9 @@ def run(args: Namespace) -> int:
 
 
 def _sizes(hidden: int) -> tuple[int, ...]:
-    """The sizes to measure: up to the first size that is not less than the gradient's bytes.
+    """The sizes to measure: all sizes up to the first one that is at least the gradient's bytes.
 
-    At least `_LEAST_SIZES` sizes, which the fit of α and β needs.
+    Returns at least `_LEAST_SIZES` sizes, because the fit of α and β needs this number.
     """
     from jaxcomm.cli.common import digits
 
@@ -171,7 +171,7 @@ def _train(args: Namespace, made: Plan) -> dict[str, Any]:
 
 
 def predicted_seconds(measured: Profile, made: Plan, of: Plan, nbytes: int) -> float:
-    """Predicted mean seconds of a call under the plan `of` after the late rank's arrival, over the links of `made`."""
+    """Predicts a call's mean seconds after the late rank's arrival, under the plan `of` and on the links of `made`."""
     schedule = of.schedule_for(nbytes)
     assert measured.timed_schedules and schedule
     costs = simulate.timed_costs(measured.timed_schedules, measured.ranks, made.links, 1)

@@ -1,4 +1,4 @@
-"""The table of commands. Finds the command that the words name, and parses the command's arguments."""
+"""The table of commands. Finds the command that the command line names, and parses the command's arguments."""
 
 from __future__ import annotations
 

@@ -56,7 +56,7 @@ def run(args: Namespace) -> int:
     entry, schedule = explanation.headline(loaded)
     if args.size:
         found = loaded.schedule_for(args.size)
-        assert found is not None  # without a dtype a plan has a schedule for every size
+        assert found is not None  # if no dtype is given, a plan has a schedule for every size
         schedule = found
     if args.svg:
         files.write(args.svg, timeline.svg(schedule))

@@ -1,4 +1,4 @@
-"""`jaxcomm plan --try`: times each byte range's best candidates on this machine. The plan gets the fastest.
+"""`jaxcomm plan --try`: times each byte range's best candidates on this machine. The plan gets the fastest one.
 
 This module imports JAX: import it after `job.use_devices`.
 """
@@ -28,9 +28,9 @@ from jaxcomm.planner.rounding import significant
 from jaxcomm.profile import Profile, lateness
 from jaxcomm.schedules.default_schedules import default_schedule
 
-CANDIDATES: Final = 3  # at most this many schedules are timed in a byte range, beside the default schedule
+CANDIDATES: Final = 3  # maximum number of schedules that are timed in a byte range, besides the default schedule
 MOST_BYTES: Final = 64 << 20  # largest buffer that is timed
-_ROUNDS: Final = 10  # the schedules of a byte range are timed in at most this many turns
+_ROUNDS: Final = 10  # maximum number of turns in which the schedules of a byte range are timed
 _LEAST_GAIN: Final = 0.02  # a candidate is chosen only if it saves more than this share of the default schedule's time
 _LATE_PART: Final = 0.5  # share of the time limit that the late ranks' delays may take
 _DEFAULT: Final = "default"
@@ -63,7 +63,7 @@ def tried(
     Args:
       made: the plan for this profile. Entries that the core does not run stay unchanged.
       profile: the profile of the ranks; it names the late ranks.
-      limit_s: time limit in seconds. A range that begins before the limit still has at least two turns.
+      limit_s: time limit in seconds. A range whose timing begins before the limit still gets at least two turns.
       each_range: called after each byte range.
       nbytes: if given, only the range that contains this size is timed, with calls of this size.
 
@@ -134,7 +134,7 @@ def _step(made: Plan, found: Mapping[int, Entry]) -> Step | None:
 def _size_of(entry: Entry, profile: Profile) -> int:
     """Size of the calls that time a range: the profile's largest bucket in the range, or the range's reference size.
 
-    The size is at most MOST_BYTES. If the range begins beyond MOST_BYTES, the size is the range's smallest size.
+    The size is limited to MOST_BYTES, but a range that begins beyond MOST_BYTES gets its own smallest size.
     """
     high = inf if entry.max_bytes is None else entry.max_bytes
     known = [each.bytes for each in profile.buckets if entry.min_bytes <= each.bytes <= high]
@@ -221,7 +221,7 @@ def _only(made: Plan, entry: Entry, spec: Spec) -> Plan:
 
 
 def _turns(until: float) -> Iterator[None]:
-    """Yields at least two turns, and more while there is time. All processes get the same number of turns."""
+    """Yields once per turn: at least twice, then while there is time. All processes get the same number of turns."""
     for number in range(_ROUNDS):
         if number >= 2 and job.agree(time.monotonic() >= until):
             return

@@ -132,7 +132,7 @@ def _setting(args: Namespace, train: Train) -> TrainingKey:
 
 
 def _runner(args: Namespace, train: Train, trainings: Trainings, bar: Any) -> Callable[[float, int], int | None]:
-    """Returns rounds(share, seed), the number of rounds to the target. Trains only if no number is recorded."""
+    """Returns a function that gives the number of rounds to the target. It trains only if no number is recorded."""
     from jaxcomm.train import Drop
 
     def rounds(share: float, seed: int) -> int | None:

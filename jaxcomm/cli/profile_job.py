@@ -75,7 +75,7 @@ def _seconds(args: Namespace) -> float:
 
 
 def table_of(measured: Measured) -> str:
-    """A table of exchange times: one row per kind of rank pair, for one pair alone and for all pairs at once."""
+    """A table of exchange times: one row per kind of rank pair, with times for one pair alone and for all at once."""
     sizes = measured.transfers.sizes
     racks = [rack.ranks for rack in measured.profile.racks]
     rows = [

@@ -1,4 +1,4 @@
-"""`jaxcomm report`: shows a saved run in words, pictures, a trace or scalars, or the dumps of a failed call."""
+"""`jaxcomm report`: shows a saved run (as words, pictures, a trace or scalars), or the dumps of a failed call."""
 
 from __future__ import annotations
 

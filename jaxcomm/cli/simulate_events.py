@@ -63,7 +63,7 @@ def add_arguments(parser: ArgumentParser) -> None:
 
 
 def run(args: Namespace) -> int:
-    """Runs every schedule in every case, and prints."""
+    """Runs every schedule in every case, and prints the forecasts."""
     if args.packet_loss is not None and args.packet_loss > _MOST_LOST:
         raise JaxcommError(
             f"--packet-loss is {100 * args.packet_loss:g}%; the models hold for links that lose at most half.\n"
@@ -136,7 +136,7 @@ def _schedules(case: Case, nbytes: int, planned: Plan | None) -> list[tuple[str,
         found.append(("straggler", schedules.hybrid(n, rank, best.chunks, best.covered)))
     if planned and planned.ranks == n:
         schedule = planned.schedule_for(nbytes)
-        assert schedule is not None  # without a dtype a plan has a schedule for every size
+        assert schedule is not None  # if no dtype is given, a plan has a schedule for every size
         instead = ", not NCCL" if planned.nccl_seconds(nbytes) is not None else ""
         found.append((f"plan: {schedule.kind}{instead}", schedule))
     return found

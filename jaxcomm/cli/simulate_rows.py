@@ -1,4 +1,4 @@
-"""The rows of `jaxcomm simulate`. A row has the times of all schedules for one number of ranks, size and delay."""
+"""The rows of `jaxcomm simulate`. A row has all schedules' times for one number of ranks, one size and one delay."""
 
 from __future__ import annotations
 

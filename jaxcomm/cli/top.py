@@ -1,4 +1,4 @@
-"""`jaxcomm top`: watches the jobs of this user that run on this host, or on several."""
+"""`jaxcomm top`: watches this user's jobs on this host, or on several hosts."""
 
 from __future__ import annotations
 
@@ -102,7 +102,7 @@ def _watch(console: Any, reader: HostsReader, name: str, snapshots: list[Snapsho
 
 @contextlib.contextmanager
 def _keys() -> Iterator[None]:
-    """Makes keys readable at once, and does not show them."""
+    """Makes typed keys readable without Enter, and does not echo them."""
     terminal = sys.stdin.fileno()
     before = termios.tcgetattr(terminal)
     tty.setcbreak(terminal)

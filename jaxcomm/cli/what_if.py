@@ -1,4 +1,4 @@
-"""`jaxcomm what-if`: predicts times on a cluster before and after a change, with a new plan for each cluster."""
+"""`jaxcomm what-if`: predicts times on a cluster before and after a change, each time under a newly made plan."""
 
 from __future__ import annotations
 
@@ -43,12 +43,12 @@ class Prediction:
 
     `straggler` is the rank that is last most often, None if no late rank is known.
     `lower_bound` allows work before the last arrival. If the schedule has late ranks, the on-time ranks can start at
-    the last on-time arrival. Otherwise all ranks but the last can start at the last but one arrival.
+    the last on-time arrival. Otherwise all ranks except the last can start at the second-to-last arrival.
     `wait_s` is the mean time from the first to the last arrival.
     `rails` lists each rail's share of the buffer. `rails_seconds` is the call's time by the rails' measured times, if
     all ranks arrive together. Both are None without rails.
-    `groups_s` is the slowest group's time for the model's bytes. `rho` is the share of the ranks' distance from their
-    mean that remains after `groups_period` iterations. These three fields are None if no link or NIC is slow.
+    `groups_s` is the slowest group's time for the model's bytes. `rho` is the remaining share of the ranks' distance
+    from their mean after `groups_period` iterations. These three fields are None if no link or NIC is slow.
     """
 
     schedule: str
@@ -156,12 +156,12 @@ def _predict(given: Profile, sizes: list[int], ports: int, model: int) -> list[P
     found = []
     for nbytes in sizes:
         schedule = made.schedule_for(nbytes)
-        assert schedule is not None  # without a dtype a plan has a schedule for every size
+        assert schedule is not None  # if no dtype is given, a plan has a schedule for every size
         releases = simulate.releases(schedule, arrivals)
         nccl = made.nccl_seconds(nbytes)
         link = simulate.link_of(schedule, nbytes, links)
         seconds = nccl or simulate.mean_seconds(schedule, nbytes, *link, late_ranks, arrivals)
-        # With several late ranks, the on-time ranks can work longer than from the last but one arrival to the last.
+        # With several late ranks, the on-time ranks can start before the second-to-last arrival.
         delays = simulate.Delays(-releases[0] if len(releases) > 1 else late.delays if late else ())
         bound = simulate.lower_bound(given.ranks, nbytes, delays, links.alpha, links.beta, ports, links.topology)
         if made.executors and made.executors.nccl:

@@ -172,7 +172,7 @@ def require_ranks(plan: str, sizes: Iterable[int], where: str) -> None:
 
 @functools.cache
 def start() -> None:
-    """Loads the core, sets the deadline, starts to write dumps, and lets `jaxcomm top` ask this process. Runs once.
+    """Loads the core, sets the deadline, starts to write dumps, and lets `jaxcomm top` query this process. Runs once.
 
     Raises:
       JaxcommError: JAXCOMM_DEADLINE_S or JAXCOMM_DUMP is invalid.

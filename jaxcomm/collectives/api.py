@@ -30,8 +30,8 @@ def psum(
     """Sums `x` over the ranks of `axis_name`, as `jax.lax.psum` does; a whole tree is one call.
 
     All ranks get the same bits. Calls that the core cannot run (8-bit floats, exported steps) run as jax.lax's
-    collectives, with one warning. With check_vma=True, a sum of values that all ranks already share is also logged
-    once, because `jax.grad` itself sums the gradients of parameters that the ranks share.
+    collectives, with one warning. With check_vma=True, a sum of values that all ranks already share is logged once:
+    these values are often gradients that `jax.grad` itself has summed.
 
     Args:
       x: array or tree of arrays. Booleans count as int32; Python numbers are multiplied by the number of ranks.
@@ -130,8 +130,8 @@ def psum_scatter(
       axis_name: axis of the mesh, or a tuple of axes, along which ranks are numbered in row-major order.
       scatter_dimension: the dimension that is divided among the ranks.
       axis_index_groups: as for `psum`.
-      tiled: False: the dimension has one index per rank and is dropped. True: its length is divided by the number of
-        ranks.
+      tiled: False: the dimension has one index per rank, and the result lacks it. True: its length is divided by the
+        number of ranks.
       plan: as for `psum`.
 
     Raises:

@@ -70,5 +70,5 @@ def varying(x: jax.Array, axes: Iterable[Any]) -> jax.Array:
 
 
 def as_varying(x: jax.Array, other: jax.Array) -> jax.Array:
-    """`x`, typed as varying like `other`: operands of one call must vary alike."""
+    """`x`, typed as varying over the axes of `other` as well, because all operands of one call must vary alike."""
     return varying(x, sorted(jax.typeof(other).manual_axis_type.varying, key=str))

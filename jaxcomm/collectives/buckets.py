@@ -67,9 +67,9 @@ def pmean_in_backward(params: _Tree, axis_name: AxisName, *, plan: active_plan.P
         grads = jax.grad(loss)(params, batch)  # no pmean needed
 
     If a jitted step's backward pass is a loop over layers, call this function in the loop's body on one layer's
-    parameters: the gradients are then averaged inside the loop. In other jitted steps XLA can overlap no more than with
-    `pmean_buckets`. Reverse-mode differentiation only. With check_vma, parameters shared by all ranks get the mean
-    gradient, whereas `jax.grad` alone gives the sum.
+    parameters: the gradients are then averaged inside the loop. In other jitted steps, `pmean_buckets` allows XLA the
+    same overlap. Only reverse-mode differentiation is supported. With check_vma, parameters shared by all ranks get the
+    mean gradient, whereas `jax.grad` alone gives the sum.
 
     Args:
       params: tree of arrays; names and bytes must equal the names and bytes of the gradients in `plan.step`.

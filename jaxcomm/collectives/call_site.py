@@ -19,8 +19,8 @@ class _Module:
     """A module that is being lowered.
 
     The digest covers the module's types, and the line and the devices of its first call. After an error, the digest
-    tells a relaunch of the same step from a launch of another step. Calls match even if the processes' modules, and
-    therefore the digests, differ.
+    distinguishes a relaunch of the same step from a launch of another step. Calls match even if the processes' modules,
+    and therefore the digests, differ.
     """
 
     def __init__(self, contents: str) -> None:
@@ -47,6 +47,6 @@ def with_site(request: Request, context: mlir.LoweringRuleContext, line: str) ->
     contents = f"{jax_compat.module_types(context)} {line} {request.groups}"
     module = jax_compat.module_data(context, _Module, lambda: _Module(contents))
     site = Site(module.digest, module.lowering, next(module.numbers[request.groups]), line)
-    # Without hosts, calls run the direct schedule, because over UDP a ring was slower for 1 and 4 MiB (but faster for
-    # 16 MiB).
+    # Over UDP the request has no hosts, so that calls run the direct schedule: a ring was slower for 1 and 4 MiB (but
+    # faster for 16 MiB).
     return dataclasses.replace(request, site=site, hosts=() if connected.is_over_udp else connected.hosts)

@@ -137,7 +137,7 @@ def executor(call: SizedCall) -> str | None:
 
 
 def choose_schedule(call: SizedCall) -> tuple[Schedule, str]:
-    """The schedule that a call runs, and the start of its plan's hash.
+    """The schedule that a call runs, and the first 8 digits of the plan's hash.
 
     If no plan has a schedule for the call, these are the direct schedule and "direct".
     """
@@ -158,11 +158,11 @@ def choose_schedule(call: SizedCall) -> tuple[Schedule, str]:
 
 
 def with_others(choice: Choice, call: SizedCall, hosts: Sequence[int] | None, tries: bool) -> Choice:
-    """Returns the choice with all schedules from which a call on CPUs selects.
+    """Returns the choice, extended by all schedules among which a call on CPUs selects.
 
-    If the plan selects by lateness, these are its schedules for early and late ranks. Otherwise these are the plan's
-    schedule, during a trial the default schedule, and between processes the plan's schedules for hosts that lack a
-    rail.
+    If the plan selects by lateness, these are its schedules for calls without and with a late rank. Otherwise the
+    choice has the plan's schedule; during a trial, also the default schedule; and between processes, also the plan's
+    schedules for hosts that lack a rail.
 
     Args:
       choice: the call's choice so far.
@@ -217,9 +217,10 @@ def compile_plan(plan: str) -> None:
 
 
 def planned_messages(plan: Plan) -> list[tuple[int, str, tuple[bytes, ...]]]:
-    """A plan's all-reduces, each as the bytes of its smallest call, its schedule's kind and all ranks' encoded lists.
+    """A plan's all-reduces: for each, the bytes of its smallest call, its schedule's kind and all ranks' message lists.
 
-    A direct schedule has no message lists for up to FLAT_BYTES, because the default schedule is better there.
+    The lists are encoded. A direct schedule has no lists for calls of up to FLAT_BYTES, because the default schedule is
+    better there.
     """
     found: list[tuple[int, str, tuple[bytes, ...]]] = []
     for entry, schedule in zip(plan.collectives, plan.schedules, strict=True):

@@ -11,7 +11,7 @@ from jaxcomm.ffi.site_record import SiteGroup, SiteRecord
 
 
 def is_in_place(request: Request) -> bool:
-    """Whether each result takes its operand's memory."""
+    """Whether each result reuses its operand's memory."""
     return request.kind == "all_reduce"
 
 
@@ -31,7 +31,7 @@ def attributes(request: Request, operands: Sequence[Operand]) -> dict[str, str]:
       PlanError: the plan is for another number of ranks.
     """
     if request.groups_by_operand:
-        # The ranks of a group are unknown, so each size gets the schedule for ranks on one host.
+        # The ranks of a group are unknown here, so each group size gets the schedule for ranks on one host.
         one_host = [(0,) * size for size in range(2, request.sizes[0] + 1)]
         names = [_choose(request, hosts, operands[1:]).schedules[0] for hosts in one_host]
         groups, chosen = [SiteGroup(group, names) for group in request.groups], choice.Choice((), "groups")
@@ -75,6 +75,6 @@ def _choose(request: Request, hosts: Sequence[int], operands: Sequence[Operand])
 
 
 def _in_order(request: Request) -> bool:
-    """Whether the ranks are in the order of their devices, as in the links from which plan="auto" plans."""
+    """Whether the ranks are in the order of their devices. plan="auto" plans from links in this order."""
     devices = [device.number for group in request.groups for device in group]
     return all(low < high for low, high in itertools.pairwise(devices))

@@ -33,8 +33,8 @@ def group_sum(x: Any, groups: jax.Array, axis_name: AxisName, bucket: str = "") 
     """Sums a tree over the ranks of `axis_name` with equal numbers in `groups`; ranks of a group get the same bits.
 
     If ranks pass different `groups`, or a number out of range, the step fails on CPUs; the error says which rank passed
-    which groups. Other platforms run one sum of lax for each group. They return NaN, or for integers the largest value
-    of the type, instead of this error.
+    which groups. Other platforms run one sum of lax for each group. Where CPUs raise this error, they return NaN, or
+    for integers the type's largest value.
 
     Args:
       x: tree of arrays.

@@ -1,7 +1,7 @@
 """Lowers a collective when a step is compiled.
 
-The core runs collectives on CPUs and sums over GPUs. lax's own collective runs on other platforms, and on GPUs if the
-plan says that NCCL runs the sum.
+On CPUs the core runs all collectives; on GPUs it runs the sums. On other platforms, and on GPUs if the plan says that
+NCCL runs the sum, lax's own collective runs.
 """
 
 from __future__ import annotations

@@ -29,9 +29,9 @@ _TYPES = {
 }
 
 
-# Makes the MLIR module that runs on a shard with these operands.
+# A function that makes the MLIR module for a shard with these operands.
 ShardModule = Callable[[Sequence[Operand]], bytes]
-_modules: dict[str, ShardModule] = {}  # by name, the modules of calls that no request describes
+_modules: dict[str, ShardModule] = {}  # the modules of calls that no request describes, by name
 
 
 def partitioned_call(context: mlir.LoweringRuleContext, operands: Sequence[Any], request: Request) -> Sequence[Any]:
@@ -46,7 +46,7 @@ def partitioned_module(
 
     Args:
       context, operands: the call's lowering context and operands.
-      name: names the module; calls of the same name share it.
+      name: the module's name; calls with the same name share the module.
       module: makes the module of a shard when XLA asks for it.
       whole: the operands whose first dimension must not be sharded.
     """

@@ -93,7 +93,7 @@ def vary_together(function: Callable[..., Any], plan: str) -> Callable[..., Any]
 def bind_ours(lax: Primitive, ours: dict[str, Any], params: dict[str, Any], operands: Sequence[Any]) -> Sequence[Any]:
     """Binds our primitive, which takes only named axes and keeps the number of dimensions.
 
-    lax's primitive reduces over positional axes. Unless the call is tiled, this function adds or removes the dimension
+    lax's primitive reduces over positional axes. If the call is not tiled, this function adds or removes the dimension
     of the ranks.
     """
     kind = COLLECTIVES[lax.name].kind

@@ -1,8 +1,8 @@
-"""Puts custom calls around a collective that the core does not run, which record its arrival and its end.
+"""Records the arrival and the end of a collective that the core does not run, by custom calls around it.
 
 Each custom call takes all operands and returns them in their own memory. The collective depends on the first custom
-call, and the program on the second, so XLA keeps their order. XLA removes them together with a collective whose result
-is unused.
+call, and the program on the second, so XLA keeps their order. XLA removes the custom calls together with the collective
+if the collective's result is unused.
 """
 
 from __future__ import annotations

@@ -37,8 +37,8 @@ class AllowedDrop(NamedTuple):
     Attributes:
       shares: for each of the other operands, the share that may be lost.
       segment_bytes: bytes of each segment of an operand.
-      time_limit_s: seconds after the arrival of the rank that adds, in which nothing may be lost; 0: the time limit
-        follows the median of earlier calls; None: whatever the network loses may be lost.
+      time_limit_s: how long no segment may be lost, in seconds from the arrival of the rank that adds; 0: the time
+        limit follows the median of earlier calls; None: segments that the network loses may be lost at any time.
       makes_up: whether a lost segment counts as the mean of the other ranks' segments. If not, it counts as zeros and
         is reported.
     """
@@ -50,7 +50,7 @@ class AllowedDrop(NamedTuple):
 
 
 class Site(NamedTuple):
-    """Identifies a call to all processes that it spans.
+    """The identity of a call in all processes that the call spans.
 
     Attributes:
       module: a hash of the compiled module's types, and of the line and devices of its first call.

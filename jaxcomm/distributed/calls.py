@@ -1,4 +1,4 @@
-"""Calls between processes that JAX does not run: lists of messages on plain memory, for measurements and agreement."""
+"""Calls between processes, run without JAX: lists of messages on plain memory, for measurements and agreement."""
 
 from __future__ import annotations
 

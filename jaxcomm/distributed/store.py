@@ -49,8 +49,8 @@ def lookup(key: str, missing: str, of: int | None = None) -> str:
     Args:
       key: as in `publish`.
       missing: the first words of the error if no process has published the value.
-      of: the only process that publishes the value, if this process is connected with that process. The wait then fails
-        as soon as that process has left or failed.
+      of: the only process that publishes the value, if this process is connected with it. The wait then fails as
+        soon as the publishing process has left or failed.
 
     Raises:
       JaxcommError: no process has published the value, or `jax.distributed` has not been initialized.
@@ -150,7 +150,7 @@ def cached(function: Callable[_P, _T]) -> Callable[_P, _T]:
 
 
 def generation() -> str:
-    """Returns the name of the job's generation to which keys belong now; "" for the first generation."""
+    """Returns the name of the current generation, to which keys belong; "" for the first generation."""
     return _generation[1] if _generation[0] is client() else ""
 
 
@@ -159,7 +159,7 @@ def begin(name: str, watch: Callable[[], None]) -> None:
 
     Args:
       name: the generation's name.
-      watch: called about twice a second during waits; raises an error if waiting is in vain.
+      watch: called about twice a second during waits; raises an error if the wait cannot succeed.
     """
     global _generation
     client().key_value_set(f"{_GENERATIONS}/{name}", "", allow_overwrite=True)
@@ -181,7 +181,7 @@ def find_ended() -> bool:
 
 
 def remove_earlier() -> None:
-    """Deletes all values of other generations than the present one, except the first one, whose keys have no name."""
+    """Deletes the values of all other generations, except the first one, whose keys contain no generation name."""
     for key, _ in client().key_value_dir_get(_GENERATIONS):
         if (name := key.rpartition("/")[2]) != generation():
             client().key_value_delete(f"jaxcomm/{name}")
@@ -211,7 +211,7 @@ def stop_waiting() -> None:
 
 
 def _full(key: str) -> str:
-    """The key in the store, with the name of the generation to which it belongs."""
+    """The key's full name in the store, which includes the name of the current generation."""
     name = generation()
     return f"jaxcomm/{name}/{key}" if name else f"jaxcomm/{key}"
 

@@ -2,7 +2,7 @@
 
 `core` loads and calls a shared object. `cpu` lists the functions of the core for CPUs. Other back ends register
 themselves by `add_backend`. Back ends with custom calls on segments also call `segments.add_platform`. Importing this
-package loads nothing; the first call loads the core. The package may import errors.
+package loads nothing; the first call loads the core. It may import only `errors` from jaxcomm.
 """
 
 from __future__ import annotations
@@ -167,19 +167,19 @@ def calls() -> dict[str, list[dict[str, Any]]]:
 
 
 def add_failure(message: str, record: Mapping[str, Any]) -> None:
-    """Adds the failure of a call that the core does not run to the failures that `await_failure` returns.
+    """Adds a failed call, which the core did not run, to the failures that `await_failure` returns.
 
     Args:
       message: the text of the error.
-      record: the fields of the error, and its class in `jaxcomm.errors` as `error`.
+      record: the fields of the error. The field `error` names the error's class in `jaxcomm.errors`.
     """
     CPU.call("add_failure", message, json.dumps(record))
 
 
 def await_failure(seen: int, *, waits: bool) -> dict[str, Any] | None:
-    """The message and the record of the failed call that follows the first `seen` failures of this process.
+    """The message and the record of this process's failure number `seen`, counted from 0.
 
-    If no call has failed since, waits for the next failure, or returns None unless `waits`.
+    If this failure has not happened yet, waits for it if `waits` is true, otherwise returns None.
     """
     text = CPU.text("await_failure", seen, waits)
     found: dict[str, Any] | None = json.loads(text) if text else None
@@ -218,7 +218,7 @@ class Comparison(NamedTuple):
 
 
 def compare(first: Sequence[float], second: Sequence[float]) -> Comparison:
-    """Compares two variants by their measured seconds, as a plan's trial does. Each needs at least two measurements."""
+    """Compares two variants by their seconds, as a plan's trial does. Each variant needs at least two measurements."""
     one, other, found = np.array(first, np.float64), np.array(second, np.float64), np.zeros(3)
     CPU.call("compare", one.ctypes.data, one.size, other.ctypes.data, other.size, found.ctypes.data)
     return Comparison(*found.tolist())
@@ -230,7 +230,7 @@ def kernel_isa() -> str:
 
 
 def floor_seconds(ranks: int, nbytes: int, dtype: str = "float32", writes: int | None = None) -> float:
-    """Measures, in seconds, one pass that reads `ranks` warm buffers and stores their sum to all of them.
+    """Measures the seconds of one pass that reads `ranks` warm buffers and stores their sum to all of them.
 
     No allreduce between ranks that share this machine's memory can be faster.
 
@@ -293,8 +293,8 @@ def _delay_on_host(leaves: list[Any], seconds: jax.Array) -> list[Any]:
         return np.bool_(True)
 
     # The callback reads the leaves, and the results depend on the callback's value. So XLA can neither start the wait
-    # early nor return the leaves before its end. `io_callback` is not used, because it has an effect, and JAX calls
-    # steps with effects by a slower path, on CPUs too.
+    # early nor return the leaves before the wait ends. `io_callback` is not used, because it has an effect, and JAX
+    # calls steps with effects by a slower path, on CPUs too.
     there = [leaf.ravel()[:1] for leaf in leaves]
     waited = jax.pure_callback(sleep, jax.ShapeDtypeStruct((), jnp.bool_), seconds, *there)
     return [jnp.where(waited, leaf, jnp.zeros_like(leaf)) for leaf in leaves]

@@ -55,8 +55,8 @@ class Core:
         Args:
           name: the shared object's name in error texts.
           path: the path of the shared object's file.
-          functions: for each C function, the types of all arguments except the last, the error's buffer. The keys are
-            the functions' names without the prefix "jaxcomm_".
+          functions: for each C function, the types of all arguments except the last, which is the buffer for the error.
+            The keys are the functions' names without the prefix "jaxcomm_".
           cure: the cure if the file cannot be loaded.
         """
         self.path = path

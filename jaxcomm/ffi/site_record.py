@@ -1,4 +1,4 @@
-"""The description of a call site: the attribute of the core's custom call. `cc/ffi/sites/site_record.h` reads it."""
+"""The description of a call site, an attribute of the core's custom call. `cc/ffi/sites/site_record.h` reads it."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ class SiteRecord(NamedTuple):
     between: tuple[int, int, int, str] | None = None
 
     def encode(self) -> str:
-        """The fields as text, each followed by a space. A real number is written as the integer of the same bits."""
+        """The fields as text, each followed by a space. A real number is written as the integer with the same bits."""
         fields = [*map(_text, self[:5]), _number(self.groups_by_operand), _number(len(self.groups))]
         for ranks, schedules in self.groups:
             fields += [_number(len(ranks)), *(f"{process} {device} " for process, device in ranks)]

@@ -23,7 +23,7 @@ from jaxcomm.gpu import core, nccl
 FORMAT, VERSION = "jaxcomm-check", 1
 PASSED = "passed"
 
-# The sections that each use needs: "process" is sums over the GPUs of one process, "nccl" is sums between processes.
+# The sections that must pass for each use: "process" (sums over one process's GPUs) or "nccl" (between processes).
 NEEDS: dict[str, tuple[str, ...]] = {"process": ("exact", "types", "deadline", "devices"), "nccl": ("nccl",)}
 
 

@@ -99,5 +99,5 @@ def register() -> None:
 
 @functools.cache
 def register_arrivals() -> None:
-    """Registers the custom calls that record arrivals with XLA's CUDA backend, once. Needs no device."""
+    """Registers with XLA's CUDA backend the custom calls that record arrivals, once. Needs no device."""
     records.add_core(CUDA, "cuda")

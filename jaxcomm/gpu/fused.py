@@ -100,7 +100,7 @@ def register_program(name: str, data: bytes) -> None:
 
 
 def calls() -> dict[str, list[dict[str, Any]]]:
-    """No calls: dumps do not have the kernel's calls."""
+    """Returns no calls, because dumps do not contain the kernel's calls."""
     return {}
 
 

@@ -1,8 +1,8 @@
 """All-reduces between GPUs of several processes: one custom call runs a whole schedule over NCCL on XLA's stream.
 
-Ranks queue their messages in the program's order and never block. Calls have no deadline. NCCL is the copy that JAX has
-loaded. All processes must lower the same steps in the same order, because a group's devices join the group's
-communicator during the lowering. The processes exchange the group's id through the key-value store of
+Ranks queue their messages in the program's order and never block. Calls have no deadline. This module uses the copy of
+NCCL that JAX has loaded. All processes must lower the same steps in the same order, because a group's devices join the
+group's communicator during the lowering. The processes exchange the group's id through the key-value store of
 `jaxcomm.distributed`.
 """
 
@@ -121,7 +121,7 @@ def join(group: str, *, ranks: int, rank: int, id: bytes, device: int) -> None:
       device: CUDA's number of the device.
 
     Raises:
-      JaxcommError: no NCCL, no such device, or "DeadlineError: …" if a rank does not join in time.
+      JaxcommError: NCCL or the device is missing, or "DeadlineError: …" if a rank does not join in time.
     """
     CUDA.call("nccl_join", path(), group, device, ranks, rank, id, JOIN_S)
 

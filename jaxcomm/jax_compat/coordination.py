@@ -15,7 +15,7 @@ _LONGEST_START_S: Final = 7 * 86400  # time limit for all processes of a job to 
 
 
 def serve(address: str, processes: int, heartbeat_timeout_s: int) -> Any:
-    """Starts the service for a job whose processes may end and start again. It ends when the result is deleted.
+    """Starts the service for a job whose processes may end and start again. Deleting the result ends the service.
 
     Args:
       address: "host:port" at which the service listens.
@@ -41,9 +41,9 @@ def report_end(address: str, process: int, key: str, value: str) -> None:
 
 
 def register_absent(address: str, processes: int, process: int, devices: int, key: str, value: str) -> None:
-    """Registers for a process that is started later, tells its CPU devices to the other processes, and leaves.
+    """Registers in place of a process that is started later, publishes that process's CPU devices, and leaves.
 
-    JAX ends the calling process if the process itself registers meanwhile.
+    JAX ends the calling process if the absent process itself registers meanwhile.
 
     Args:
       address: "host:port" of the service.
@@ -60,5 +60,5 @@ def register_absent(address: str, processes: int, process: int, devices: int, ke
     incarnation = own_incarnation()
     key_value_store().key_value_set(key, value)
     jax.local_devices()
-    if key_value_store().get_live_nodes([process]) == {process: incarnation}:  # else the process itself has registered
+    if key_value_store().get_live_nodes([process]) == {process: incarnation}:  # else the absent process has registered
         jax.distributed.shutdown()

@@ -1,7 +1,7 @@
-"""Measures values for profiles: links, lost packets, late ranks, a step's gradients, a training's tolerated drops.
+"""Measures values for profiles: links, lost packets, late ranks, a step's gradients, and a training's tolerated drops.
 
-May be imported by auto_plan, cli and train; imports profile, program, the packages that run collectives, and the
-calls between processes.
+The packages `auto_plan`, `cli` and `train` may import this package. It imports `profile`, `program`, the packages that
+run collectives, and the calls between processes.
 """
 
 from jaxcomm.measure.by_xla import measure_by_xla

@@ -38,17 +38,17 @@ def measure_by_xla(
 ) -> Profile:
     """Profiles sums that XLA's own collectives run: schedules by permutes, late joins, and `lax.psum`.
 
-    The host's clock times these sums by turns, with no rank late and with one rank late. The late rank is the rank with
-    the longest delay in `late`, or the last rank if `late` is empty. The core does not time XLA's collectives, so the
-    host's clock also takes the `arrivals`. In each step all ranks pass a barrier. Each process then measures, for each
-    of its ranks, the time from the barrier to the end of the rank's delay in `late`. No sum follows. All processes call
-    this function, and get the same profile.
+    The sums take turns, with no rank late and with one rank late. They are timed by the host's clock. The late rank is
+    the rank with the longest delay in `late`, or the last rank if `late` is empty. The core does not time XLA's
+    collectives, so the host's clock also measures the `arrivals`. In each step all ranks pass a barrier. Each process
+    then measures, for each of its ranks, the time from the barrier to the end of the rank's delay in `late`. No sum
+    follows. All processes call this function, and get the same profile.
 
     Args:
       devices: ranks n, at least 2, in a job of one process; None: all devices of the job.
       sizes: bytes per rank, each at least 4; rounded down to whole float32.
       steps: rows of `arrivals`, at least 1.
-      late: by rank, the seconds by which to make the rank late on purpose, in the steps only.
+      late: maps ranks to seconds. Each of these ranks is delayed by its seconds, in the steps only.
       on: the devices' platform.
       are_asked: whether the user gave the sizes. Sizes that the user gave are never left out.
       seconds: time for the schedules, roughly. If it does not suffice, sizes are left out, the largest first.
@@ -97,7 +97,7 @@ def measure_by_xla(
 
 
 def _arrivals(mesh: Any, late: Mapping[int, float], steps: int) -> Floats:
-    """For each step and rank, the seconds from a barrier of all ranks to the end of the rank's delay.
+    """The seconds from a barrier of all ranks to the end of a rank's delay, for each step and rank.
 
     The earliest rank's seconds are subtracted, so each row has a zero.
     """

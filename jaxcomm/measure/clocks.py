@@ -1,7 +1,7 @@
 """Clocks for sums in a jitted loop: the core's record of each sum, or the host's clock around the loop.
 
-The host's clock is used where XLA's own collectives run the sums. Between two sums all ranks pass a barrier, a maximum
-of one element, so the next sum begins after the previous sum has ended on all ranks. Before each timed loop, a loop
+The host's clock is used where XLA's own collectives run the sums. Between two sums all ranks pass a barrier (a maximum
+of one element), so the next sum begins after the previous sum has ended on all ranks. Before each timed loop, a loop
 without sums runs the same barriers, buffer writes and delays. The difference of the two loops' times is therefore the
 time of the sums. Clocks of different processes are not compared, and JAX's dispatch cancels out.
 """
@@ -21,17 +21,17 @@ from jaxcomm.profile.timed_schedules import TimedExecutor
 
 LEAST_S: Final = 1e-6  # minimum seconds of a sum by the host's clock
 _FEW_BYTES: Final = 1 << 20  # sums of at most these bytes per rank are too short to be timed in few calls
-_MORE: Final = 4  # factor on the number of calls of smaller sums, if no rank is late
+_MORE: Final = 4  # factor on the number of calls of such short sums, if no rank is late
 
 Floats = NDArray[np.float64]
 
 
 class Clock(ABC):
-    """Times a sum in a loop of sums. All processes of the ranks must call the same methods in the same order."""
+    """Measures a sum's time in a loop of sums. All ranks' processes must call the same methods in the same order."""
 
     @abstractmethod
     def loop(self, plan: Plan) -> Any:
-        """A jitted, donated loop of psums under a plan. Arguments: buffers, each rank's wait, number of calls."""
+        """A jitted, donated loop of psums under a plan. It takes buffers, each rank's wait, and the number of calls."""
 
     @abstractmethod
     def turn(self, loop: Any, x: Any, seconds: Floats, calls: int, late: int | None) -> tuple[Any, float, float]:
@@ -55,9 +55,10 @@ class Clock(ABC):
 
 
 class CoreClock(Clock):
-    """The median of the core's times of a turn's calls. If a turn has several calls, the first call does not count.
+    """A clock that takes the median of the core's times of a turn's calls.
 
-    If a rank is made late, only the calls in which it arrived last count, unless there are no such calls.
+    If a turn has several calls, the first call does not count. If a rank is made late, only the calls in which this
+    rank arrived last count; if there are no such calls, all calls but the first count.
     """
 
     def __init__(self, mesh: Any) -> None:
@@ -85,7 +86,7 @@ class CoreClock(Clock):
 
 
 class HostClock(Clock):
-    """The mean of a turn's calls, by the host's clock."""
+    """A clock that takes the mean time of a turn's calls, by the host's clock."""
 
     def __init__(self, mesh: Any) -> None:
         self._mesh = mesh
@@ -111,12 +112,12 @@ class HostClock(Clock):
 
 
 def agreed(value: float) -> float:
-    """The first process's value, in all processes."""
+    """Returns the first process's value in all processes."""
     return float(gathered(value)[0, 0])
 
 
 def longest(value: float) -> float:
-    """The largest of all processes' values."""
+    """Returns the largest of all processes' values in all processes."""
     return float(gathered(value).max())
 
 

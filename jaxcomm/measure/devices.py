@@ -40,12 +40,12 @@ def measure_devices(
 ) -> Profile:
     """Profiles the first `devices` CPU devices or GPUs of this process.
 
-    The core times a call from the last rank's arrival to the end, without JAX's dispatch. On CPUs whole schedules are
-    timed by turns, with no rank late and with one rank late. The late rank is the rank with the longest delay in
-    `late`, or the last rank if `late` is empty. α and β are fitted to the direct schedule with no rank late. On GPUs
-    the fused executor runs the psum, and each size's sample is the median of 40 warm calls in a jitted loop. The psum
-    and NCCL's allreduce also take turns in loops of 40 calls. The arrivals come from `steps` further calls at the
-    largest timed size. Their loop has no other work, so only the machine and `late` make ranks late.
+    The core measures a call's time from the last rank's arrival to the end, without JAX's dispatch. On CPUs whole
+    schedules are timed by turns, with no rank late and with one rank late. The late rank is the rank with the longest
+    delay in `late`, or the last rank if `late` is empty. α and β are fitted to the direct schedule with no rank late.
+    On GPUs the fused executor runs the psum, and each size's sample is the median of 40 warm calls in a jitted loop.
+    The psum and NCCL's allreduce also take turns in loops of 40 calls. The arrivals come from `steps` further calls at
+    the largest timed size. The loop of these calls has no other work, so only the machine and `late` make ranks late.
 
     Args:
       devices: ranks n, at least 2; JAX must have n devices.
@@ -110,7 +110,7 @@ def measure_devices(
 
 
 def _samples(mesh: Any, sizes: Sequence[int]) -> list[Sample]:
-    """For each size, the median time of warm calls in a jitted loop."""
+    """The median time of warm calls in a jitted loop, for each size."""
     timed, samples = loop(mesh, {}), []
     for size in sorted(sizes):
         calls = run(timed, zeros(mesh, size), CALLS_PER_SIZE)
@@ -143,7 +143,7 @@ def _devices(count: int, on: Platform) -> list[Any]:
 
 
 def _executors(mesh: Any, sizes: Sequence[int], where: str) -> dict[ExecutorName, Link]:
-    """Times loops of jaxcomm's psum and of XLA's psum, which is NCCL's allreduce, by turns.
+    """Measures, by turns, loops of jaxcomm's psum and of XLA's psum, which is NCCL's allreduce.
 
     A size's sample is the mean time of a call in the median loop.
     """
@@ -172,7 +172,7 @@ def _executors(mesh: Any, sizes: Sequence[int], where: str) -> dict[ExecutorName
 
 
 def _counted(mesh: Any, psum: Callable[[Any, str], Any]) -> Callable[[Any], Any]:
-    """A loop of fixed length, because with the length as an argument XLA would ask the host after every call."""
+    """A loop of fixed length. If the length were an argument, XLA would ask the host after every call."""
     import jax
 
     spec: Any = jax.sharding.PartitionSpec

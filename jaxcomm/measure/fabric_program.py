@@ -18,11 +18,11 @@ from typing import Any, Final
 import numpy as np
 
 SIZES: Final = (4 << 10, 256 << 10, 16 << 20)  # bytes of a sum
-_SUMS: Final = 20  # of each size
+_SUMS: Final = 20  # number of sums of each size
 _CANCELS: Final = 50
 _CANCELLED: Final = SIZES[-1]  # bytes of a sum that misses its deadline
 _DEADLINE_S: Final = 60.0
-MARK: Final = "@fabric "  # before the JSON object
+MARK: Final = "@fabric "  # printed before the JSON object
 
 
 def main() -> None:

@@ -1,4 +1,4 @@
-"""Times transfers between the ranks of a job, one pair at a time and all at once."""
+"""Measures the times of transfers between the ranks of a job, one pair at a time and all pairs at once."""
 
 from __future__ import annotations
 
@@ -19,13 +19,13 @@ from jaxcomm.environment import host_name
 from jaxcomm.measure import incast, placement
 from jaxcomm.measure.placement import Floats, Pair, PairRound, PairTimes
 
-# The third size may be left out, so the second size must show the time per byte: its exchange takes longer than the
-# queueing delay that other flows cause in a switch.
+# The third size may be left out, so the second size must show the time per byte: an exchange of the second size takes
+# longer than the queueing delay that other flows cause in a switch.
 _FEW_SIZES: Final = (1 << 10, 1 << 18, 1 << 20)
 _FEW_SECONDS: Final = 1.0
 _ALL_PAIRS: Final = 16  # up to this number of ranks, all pairs are measured alone
-_ALONE: Final = 120  # number of pairs measured alone if there are more ranks
-_SHUFFLES: Final = 3  # number of orders of the ranks in which all ranks meet; 1 order for more than _ALL_PAIRS ranks
+_ALONE: Final = 120  # number of pairs measured alone if there are more than _ALL_PAIRS ranks
+_SHUFFLES: Final = 3  # number of orders of the ranks that give matchings; 1 for more than _ALL_PAIRS ranks
 _MATCHINGS: Final = 63  # maximum number of rounds of disjoint pairs for each order of the ranks
 _TURN_S: Final = 0.01  # seconds of a pair's exchanges at each size
 _MOST_ROUNDS: Final = 256  # maximum number of exchanges in one call
@@ -40,12 +40,12 @@ Progress = Callable[[float], object]
 def measure_links(
     measurement: int | None = None, *, devices: Sequence[Any] = (), with_incast: bool = False
 ) -> PairTimes:
-    """Times transfers between CPU devices for about a second, as `measure_processes` does.
+    """Measures transfers between CPU devices for about a second, as `measure_processes` does.
 
     Args:
       measurement: a number that all processes give to this measurement only. None: each process counts its own
         measurements, and after an error the processes' counts may differ.
-      devices: CPU devices of several processes, all of which call this function; (): all devices of the job.
+      devices: CPU devices of several processes, which all call this function; (): all devices of the job.
       with_incast: whether to measure incast as well, for another second.
 
     Raises:
@@ -90,7 +90,7 @@ class MeasuredJob:
         Returns each pair's seconds per exchange, and the first process's seconds for the whole call.
         """
         start = time.monotonic()
-        numbers = [next(self._numbers) for _ in pairs]  # other processes' pairs get numbers, too: all must agree
+        numbers = [next(self._numbers) for _ in pairs]  # other pairs get numbers too, so that all processes agree
         mine = [index for index, pair in enumerate(pairs) if self._is_mine(pair)]
         run = self._threads.map if self._threads and len(mine) > 1 else map
         found = run(lambda i: self._exchange(pairs[i], rounds[i], numbers[i], nbytes), mine)
@@ -125,7 +125,7 @@ class MeasuredJob:
     def sums_of_all(self, nbytes: int, calls: int) -> tuple[Floats, float]:
         """Returns the seconds of each of `calls` sums of all ranks, and a rank's mean CPU seconds for all these sums.
 
-        The sums run back to back, by the default schedule. The hosts' clocks time them, because the core's clock starts
+        The sums run back to back, by the default schedule. The hosts' clocks are used, because the core's clock starts
         at the last arrival. A small buffer is sent in one round, so the last rank has all other ranks' bytes when it
         arrives. The core's time of the call would then lack the network's latency.
         """
@@ -191,7 +191,7 @@ class MeasuredJob:
 
 
 def measure_transfers(job: MeasuredJob, sizes: Sequence[int], seconds: float, progress: Progress) -> PairTimes:
-    """Times exchanges of all ranks at once and of single pairs.
+    """Measures the times of exchanges of all ranks at once, and of single pairs.
 
     Args:
       job: the ranks.

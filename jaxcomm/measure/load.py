@@ -1,4 +1,4 @@
-"""Counts the CPU time that other programs take during a measurement, because this makes measured times longer."""
+"""Counts the CPU time that other programs take during a measurement, because they make measured times longer."""
 
 from __future__ import annotations
 

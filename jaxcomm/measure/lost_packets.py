@@ -53,7 +53,7 @@ class LostPackets(NamedTuple):
 
 
 def measure(hosts: Mapping[int, str], bytes_per_s: float, measurement: int) -> list[LostPackets]:
-    """Counts the packets lost from each host to the next. All processes of the job call this; all get the same result.
+    """Counts the packets lost from each host to the next. All processes of the job call this and get the same result.
 
     All hosts send at once, for five seconds, at a tenth of the slowest link's rate and at most 2 000 packets per
     second. The count includes packets that an otherwise idle network loses, and packets that the sending host does not
@@ -65,7 +65,7 @@ def measure(hosts: Mapping[int, str], bytes_per_s: float, measurement: int) -> l
       measurement: a number that all processes give to this measurement only.
 
     Returns:
-      One item for each host and the next one, unless several rails connect these two hosts.
+      One item for each host and the next host, if a single rail connects these two hosts.
 
     Raises:
       JaxcommError: a process does not reply in time, or may not bind its interface.

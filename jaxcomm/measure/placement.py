@@ -1,6 +1,6 @@
 """Finds racks, slow NICs and slow uplinks from the times of transfers between all pairs of ranks.
 
-Pure functions of the measured times.
+All functions of this module are pure functions of the measured times.
 """
 
 from __future__ import annotations
@@ -69,7 +69,7 @@ def matchings(ranks: Sequence[int]) -> list[list[Pair]]:
 
 
 def shuffled_matchings(ranks: int, times: int, most: int) -> list[list[Pair]]:
-    """The matchings of `times` orders of the ranks, at most `most` per order. All processes get the same result."""
+    """The matchings of `times` orders of the ranks, `most` or fewer per order. All processes get the same result."""
     dice, found = random.Random(0), list[list[Pair]]()
     for _ in range(times):
         order = [*range(ranks)]
@@ -175,7 +175,7 @@ def per_byte(sizes: Sequence[int], seconds: Floats) -> Floats:
 
 
 def mean_per_byte(sizes: Sequence[int], rounds: Sequence[PairRound], place: Sequence[int]) -> Floats:
-    """Mean seconds per byte between each two places; NaN if no ranks of two places met. Rank r is at `place[r]`."""
+    """Mean seconds per byte between every two places; NaN if their ranks did not meet. Rank r is at `place[r]`."""
     places = max(place) + 1
     total, count = np.zeros((places, places)), np.zeros((places, places))
     for pairs, seconds in rounds:
@@ -208,7 +208,7 @@ def _nic(found: PairTimes, host: Sequence[int]) -> tuple[Literal["host", "rank"]
 
 
 def _uplinks(found: PairTimes, home: Sequence[int], remote: float) -> list[float]:
-    """For each rack, the time of a byte through its uplink, divided by the time of a byte between hosts of one rack."""
+    """The time of a byte through each rack's uplink, divided by the time of a byte between hosts of one rack."""
     rounds = []  # for each round: how many pairs of each rack cross racks, and the racks and time of each such pair
     for pairs, seconds in found.loaded:
         racks = [(home[a], home[b]) for a, b in pairs]

@@ -24,7 +24,7 @@ from jaxcomm.profile.schema import FORMAT, VERSION, Collective, Profile
 
 SIZES: Final = tuple(2**power for power in range(10, 25, 2))
 SECONDS: Final = 50.0  # time for transfers and schedules
-_TRANSFERS: Final = {False: 0.2, True: 0.05}  # by `with_xla`: the share of `seconds` for transfers
+_TRANSFERS: Final = {False: 0.2, True: 0.05}  # the share of `seconds` for transfers; the key is `with_xla`
 
 _PSUM_BYTES: Final = 2**20
 _ALIGNED: Final = 64  # sizes are multiples of this, so that both halves of a buffer are aligned alike
@@ -51,7 +51,7 @@ def measure_processes(
     """Profiles the CPU devices of all processes of a job. All processes call this function.
 
     The processes' profiles differ only in psums and rails. The two ranks of a pair repeatedly send each other the same
-    number of bytes. The core times these exchanges from the last arrival, so no clocks are compared. First all ranks
+    number of bytes. The core measures these exchanges from the last arrival, so no clocks are compared. First all ranks
     exchange at once, in pairs, until each rank has met every other rank. Jobs of up to 16 ranks repeat this in three
     orders of the ranks. Then each pair exchanges alone. With more than 16 ranks, 120 pairs exchange alone, drawn with a
     fixed seed. With more than 64 ranks, each rank meets 63 others. The racks can still be found, because times are
@@ -68,10 +68,10 @@ def measure_processes(
         without the largest sizes if the time does not suffice.
       candidates: returns the schedules worth timing for a profile without timed schedules (`planner.candidates`);
         None: the schedules from `measure.schedules.schedules_of`.
-      with_xla: whether XLA's own collectives take turns with jaxcomm's. The host's clock then times both (see
-        `measure.clocks`).
-      seconds: time for transfers and schedules, roughly. Transfers get a fifth of it, or a twentieth `with_xla`.
-      late: by rank, the seconds by which to make the rank late on purpose, in the psums only.
+      with_xla: whether XLA's own collectives take turns with jaxcomm's. All collectives are then timed by the host's
+        clock (see `measure.clocks`).
+      seconds: time for transfers and schedules, roughly. Transfers get a fifth of it, or a twentieth if `with_xla`.
+      late: maps ranks to seconds. Each of these ranks is delayed by its seconds, in the psums only.
       progress: called with the finished share, from 0 to 1.
 
     Raises:
@@ -129,7 +129,7 @@ def measure_processes(
 
 
 def _of_first(job: MeasuredJob, document: dict[str, Any]) -> Any:
-    """Returns the first process's document in all processes, so that all time the same schedules.
+    """Returns the first process's document in all processes, so that all processes time the same schedules.
 
     The processes' own documents differ in psums and rails.
     """
@@ -162,7 +162,7 @@ def _count_lost_packets(job: MeasuredJob, found: PairTimes) -> dict[str, Any]:
             hosts[process] = name
     if len(hosts) < 2:
         return {}
-    rates: dict[frozenset[str], float] = {}  # the highest rate of each two hosts, as packet loss lowers rates
+    rates: dict[frozenset[str], float] = {}  # the highest rate between two hosts, because packet loss lowers rates
     for each in (*found.alone, *found.loaded):
         for (one, other), seconds in zip(each.pairs, each.seconds, strict=True):
             if len(ends := frozenset((found.hosts[one], found.hosts[other]))) == 2:
@@ -181,7 +181,7 @@ def _count_lost_packets(job: MeasuredJob, found: PairTimes) -> dict[str, Any]:
 
 
 def _rail_shares() -> dict[str, float]:
-    """The rails' present shares of this process's large buffers.
+    """The share of this process's large buffers that each rail carries now.
 
     Sums the shares over all peers that have several rails, and divides each rail's sum by the total.
     """

@@ -45,7 +45,7 @@ def loop(mesh: Any, late: Mapping[int, float]) -> Callable[[Any, int], Any]:
 def timed_loop(mesh: Any, plan: Plan) -> Callable[[Any, Any, int], Any]:
     """A jitted, donated loop of psums under a plan. The loop takes buffers, each rank's wait, and the number of calls.
 
-    Each rank writes its buffer just before a psum, like a step that computes gradients, so parts of the buffer are in
+    Each rank writes its buffer just before a psum, as in a step that computes gradients, so parts of the buffer are in
     the caches.
     """
     import jax
@@ -61,7 +61,7 @@ def timed_loop(mesh: Any, plan: Plan) -> Callable[[Any, Any, int], Any]:
 
 
 def barrier_loop(mesh: Any, plan: Plan | None) -> Callable[[Any, Any, int], Any]:
-    """Like `timed_loop`, for buffers of zeros, with a barrier of all ranks after each psum. `plan` None: no psums."""
+    """Like `timed_loop`, but on zeros, with a barrier of all ranks after each psum. Without a plan, no psums run."""
     import jax
 
     from jaxcomm import collectives, ffi

@@ -1,6 +1,6 @@
 """Finds the links between ranks in known racks, for groups that take turns on an uplink.
 
-Pure functions of the measured times.
+All functions of this module are pure functions of the measured times.
 """
 
 from __future__ import annotations
@@ -22,8 +22,8 @@ class RackLinks(NamedTuple):
     Attributes:
       racks: the ranks of each rack.
       uplinks: for each rack, the time of a byte to another rack, divided by the time of a byte within a rack. The
-        transfer runs alone, to the rack that is reached fastest. With two racks, both therefore have the value of the
-        slower uplink.
+        transfer runs alone, to the rack that is reached fastest. With two racks, both racks therefore have the
+        value of the slower uplink.
       nics: for each rank, the time of a byte through its NIC, divided by the median of all ranks' times.
       alpha_s: seconds of a transfer within a rack.
       beta_s_per_byte: seconds per byte within a rack.
@@ -105,7 +105,7 @@ def _near_and_far(hosts: Sequence[str], racks: Racks) -> tuple[np.ndarray, np.nd
 
 
 def _fastest(seconds: Floats, near: np.ndarray) -> Floats:
-    """For each rank, the least time with a near rank, or with any rank if it met no near rank."""
+    """Each rank's least time with a near rank, or with any rank if it met no near rank."""
     least = np.where(near & np.isfinite(seconds), seconds, np.inf).min(axis=1)
     with_any = np.where(np.isfinite(seconds), seconds, np.inf).min(axis=1)
     found: Floats = np.where(np.isfinite(least), least, with_any)

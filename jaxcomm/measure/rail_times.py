@@ -1,4 +1,4 @@
-"""Times sums of all ranks over each rail of a job alone, and over all its rails together."""
+"""Measures the times of sums of all ranks over each rail of a job alone, and over all its rails together."""
 
 from __future__ import annotations
 
@@ -27,9 +27,9 @@ _PART = 16  # a size may use a sixteenth of the time left, but always gets _FEWE
 
 
 def measure(job: MeasuredJob, seconds: float, progress: Progress = lambda share: None) -> list[Rail]:
-    """Returns a job's rails with their times; empty unless several rails lead from each process to all others.
+    """Returns a job's rails with their times; empty if it has only one rail, or if a rail does not reach all processes.
 
-    To time a rail alone, all of every buffer is sent over this rail. The fastest of several calls counts, because noise
+    To time a rail alone, every buffer is sent whole over this rail. The fastest of several calls counts, because noise
     only adds time. Then sums over all rails are timed, with shares in proportion to the rails' speeds. `slowdown` is
     the time of a sum over all rails, divided by the greatest time that a rail alone takes for the bytes that it carried
     in this sum. The job's own shares are restored afterwards, even after an error.

@@ -43,7 +43,7 @@ MUCH_LONGER: Final = 1.5  # sizes are left out if LEAST_TURNS at all sizes take 
 SLOW_S: Final = 0.05  # longer calls run once per turn: cold caches and thread wake-ups hardly change their times
 _CALLS: Final = 2  # timed calls in a turn of shorter calls; one untimed call precedes them
 _FEW_BYTES: Final = 1 << 20  # for buffers below this size, a call's time does not depend on the size
-_LATE: Final = 1.1  # lateness divided by a call's time; above 1, early ranks finish all work that needs no late rank
+_LATE: Final = 1.1  # lateness divided by a call's time; above 1, so that early ranks finish what needs no late rank
 LEAST_LATE_S: Final = 0.01  # minimum lateness in seconds: waiting threads fall asleep in this time
 MOST_LATE_S: Final = 0.02  # upper limit of `Lateness.least_s`
 
@@ -71,7 +71,7 @@ class TurnTimes(NamedTuple):
 
 
 class Lateness(NamedTuple):
-    """The rank that is made late: by a little more than a call's time, but at least `least_s` and at most `most_s`."""
+    """The rank that is made late. It is late by a little more than a call's time, between `least_s` and `most_s`."""
 
     rank: int
     least_s: float = LEAST_LATE_S
@@ -83,7 +83,7 @@ class Lateness(NamedTuple):
 
     @classmethod
     def of(cls, late: Mapping[int, float], ranks: int) -> Lateness:
-        """The lateness of one rank: the one with the longest time in `late`, or the last rank if `late` is empty.
+        """The lateness of one rank: the rank with the longest time in `late`, or the last rank if `late` is empty.
 
         The rank is late by a little more than a call takes. `least_s` is the rank's time in `late`, clipped to [10 ms,
         20 ms].
@@ -95,9 +95,9 @@ class Lateness(NamedTuple):
 class Offers(NamedTuple):
     """The schedules worth timing.
 
-    `candidates` returns them for a size: the default first, then the schedules that are expected to be the fastest.
-    Without `candidates`, `schedules_of` returns the schedules. `topology` is the network, for schedules that are made
-    for hosts.
+    `candidates` returns the schedules for a size: the default first, then the schedules that are expected to be the
+    fastest. Without `candidates`, `schedules_of` returns the schedules. `topology` is the network, for schedules that
+    are made for hosts.
     """
 
     candidates: Candidates | None = None
@@ -118,16 +118,17 @@ def time_schedules(
     seconds: float = SECONDS,
     progress: Callable[[float], object] = lambda share: None,
 ) -> TimedSchedules:
-    """Times whole schedules by turns. The largest size comes first: trainings spend most time on large buffers.
+    """Measures the times of whole schedules by turns.
 
-    If the time does not suffice for all schedules, only the first candidates are timed at each size, at least two. If
-    two schedules per size would take much longer than `seconds`, the largest sizes are left out. For each executor, the
-    default and the three fastest schedules get more turns, because plans choose among these schedules.
+    The largest size comes first, because trainings spend most time on large buffers. If the time does not suffice for
+    all schedules, only the first candidates are timed at each size, at least two. If two schedules per size would take
+    much longer than `seconds`, the largest sizes are left out. For each executor, the default and the three fastest
+    schedules get more turns, because plans choose among these schedules.
 
     Args:
       mesh: the ranks, along one axis "data"; all processes of these ranks call this function.
-      executors: the executor that runs the ranks' sums; then "xla" if XLA's collectives take turns with this executor.
-        With "xla", the host's clock times both.
+      executors: the executor that runs the ranks' sums, followed by "xla" if XLA's collectives take turns with this
+        executor. With "xla", all sums are timed by the host's clock.
       lateness: the rank to make late; None: no rank is made late.
       sizes: bytes per rank.
       may_skip: whether sizes may be left out.
@@ -219,9 +220,9 @@ class _Budget:
 
     @classmethod
     def of(cls, mesh: Any, plan: Plan, nbytes: int, executor: TimedExecutor, lateness: Lateness | None) -> _Budget:
-        """Compiles the default schedule and times a call of it.
+        """Compiles the default schedule and measures the time of one call.
 
-        If this first call is short, times a second call instead, because the first call takes longest.
+        If the first call is short, the time of a second call is used, because the first call takes longest.
         """
         x, clock = psum_loop.zeros(mesh, nbytes), Clock.of(executor, mesh)
 
@@ -303,7 +304,7 @@ def take_turns(
     turns: TurnCounts = _USUAL,
     groups: Sequence[int] | None = None,
 ) -> list[TurnTimes]:
-    """Times plans by turns: in every round each plan has a turn with no rank late and one with a rank late.
+    """Measures plans by turns. In every round each plan has one turn with no rank late and one turn with a rank late.
 
     All plans sum the same buffers. Each rank writes its buffer before each call. All processes of the mesh call this.
 
@@ -312,8 +313,8 @@ def take_turns(
       plans: the plans to time, all for the ranks of the mesh.
       nbytes: bytes of one rank's f32 buffer.
       lateness: the rank that is made late, and by how much; None: no rank is made late.
-      executor: the executor of the plans. With "xla" the host's clock times all plans, even plans for other executors.
-        Otherwise the core's clock times them.
+      executor: the executor of the plans. With "xla", all plans are timed by the host's clock, even plans for other
+        executors. Otherwise they are timed by the core's clock.
       seconds: time for all turns, roughly.
       turns: the number of turns.
       groups: the group number of each plan; each group has its own finalists. None: all plans are one group.
@@ -356,7 +357,7 @@ def take_turns(
 
 
 def _finalists(found: Sequence[TurnTimes], count: int, groups: Sequence[int]) -> list[int]:
-    """For each group, `count` plans: the first plan, and the other plans with the least median times."""
+    """The finalists of each group, `count` plans: the first plan, and the other plans with the least median times."""
     after = [float(np.median(each.late or each.together)) for each in found]
     kept: list[int] = []
     for group in {*groups}:
@@ -372,8 +373,11 @@ def _plans(
     nbytes: int,
     offers: Offers,
 ) -> Iterator[tuple[ScheduleName, Plan]]:
-    """Yields a plan for each schedule to time. Skips schedules that need OR-Tools if OR-Tools is not installed, and
-    schedules that the executor would leave to another executor."""
+    """Yields a plan for each schedule to time.
+
+    Skips schedules that need OR-Tools if OR-Tools is not installed, and schedules that the executor would leave to
+    another executor.
+    """
     from jaxcomm.collectives.permutes.programs import why_not
 
     for name in offers.candidates(nbytes) if offers.candidates else schedules_of(ranks, executor):

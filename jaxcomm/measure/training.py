@@ -31,7 +31,7 @@ class TrainingKey(Value):
 
 
 class FinishedTraining(Value):
-    """A finished training: the share that it drops (0: no drops), its seed, its rounds (null: it missed the target)."""
+    """A finished training: its dropped share (0: no drops), its seed, and its rounds (null: the target was missed)."""
 
     share: Share
     seed: Annotated[int, Field(ge=0, strict=True)]
@@ -51,7 +51,7 @@ _KIND: Final = files.Kind("trainings", 1, Kept, ProfileError, "`jaxcomm profile 
 
 
 class Trainings:
-    """The finished trainings of one setting, in a file that is written again after each training."""
+    """The finished trainings of one setting, in a file that is rewritten after each training."""
 
     def __init__(self, path: str, setting: TrainingKey, runs: Iterable[FinishedTraining] = ()) -> None:
         self.path, self.setting = path, setting
@@ -59,7 +59,7 @@ class Trainings:
 
     @classmethod
     def load(cls, path: str, setting: TrainingKey) -> Self:
-        """Loads the trainings in the file; empty if there is no file.
+        """Loads the trainings in the file. If there is no file, the result is empty.
 
         Raises:
           ProfileError: the file is broken, or keeps trainings of another setting.
@@ -84,7 +84,7 @@ class Trainings:
         return key in self._runs
 
     def rounds(self, share: float, seed: int, train: Callable[[], int | None]) -> int | None:
-        """Returns the kept number of rounds. If the number is missing, runs `train` and keeps its result."""
+        """Returns the stored number of rounds. If none is stored, runs `train` and stores its result."""
         if (share, seed) not in self._runs:
             self._runs[share, seed] = FinishedTraining(share=share, seed=seed, rounds=train())
             kept = Kept(setting=self.setting, runs=list(self._runs.values()))
@@ -97,8 +97,8 @@ def rounds_to_target(
 ) -> int | None:
     """Trains until the metric reaches the target, and returns the number of rounds, at least 1.
 
-    Returns None if a training with drops does not reach the target. A metric that is not finite ends the training,
-    which counts as not reaching the target.
+    Returns None if a training with drops does not reach the target. A metric that is not finite ends the training, and
+    the target counts as not reached.
 
     Args:
       train: yields the metric after each round.
@@ -108,7 +108,8 @@ def rounds_to_target(
       each_round: called with each round's number and metric.
 
     Raises:
-      ProfileError: the metric is missing; or, without drops, it is not finite or does not reach the target.
+      ProfileError: a metric is not a number; or, without drops, there is no metric, or the metric is not finite or does
+        not reach the target.
     """
     name, count, metric = setting.train, 0, math.nan
     for count, given in enumerate(train(drop, seed), 1):

@@ -36,7 +36,7 @@ def instrument(meter_provider: MeterProvider | None = None) -> None:
 
 
 class _Reading:
-    """The latest statistics. An SDK calls the callback of each instrument by itself."""
+    """The statistics that instruments share, because an SDK calls each instrument's callback separately."""
 
     def __init__(self) -> None:
         self._at_s, self._stats = 0.0, Stats()

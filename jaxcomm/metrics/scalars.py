@@ -12,14 +12,14 @@ from jaxcomm.statistics import Stats
 
 
 def scalars(stats: Stats | None = None) -> dict[str, float]:
-    """Scalars to plot over the steps of a run, by names such as `psum.data.8x4096.direct/transfer_s`.
+    """Scalars to plot over the steps of a run, under names such as `psum.data.8x4096.direct/transfer_s`.
 
     The part before the slash has a call site's operation, axes, ranks x bytes and plan. Metric writers show the scalars
-    of one call site together, because they group scalars by this part. Sites without a call are left out. The scalars
-    of a site are `calls`, `failed` and `early_bytes_share`; `wait_s`, the time from the first to the last rank's
-    arrival; `lead_s`, the time from the last but one to the last arrival; and `transfer_s`, the time from the last
-    arrival to the end. These times are medians over the calls whose times the statistics have. `trial_gain_s` is the
-    time that the plan saved per call in its trial.
+    of one call site together, because they group scalars by this part. Sites without calls are left out. The scalars of
+    a site are `calls`, `failed` and `early_bytes_share`; `wait_s`, the time from the first to the last rank's arrival;
+    `lead_s`, the time from the second-last arrival to the last; and `transfer_s`, the time from the last arrival to the
+    end. These times are medians over the calls for which the statistics have times. `trial_gain_s` is the time that the
+    plan saved per call in its trial.
 
     A rail's scalar has a name such as `rail.1.eth0/share`: the process to which the rail leads, the rail's name, and
     the scalar. The scalars are `share` (for the largest calls), `bytes`, `fences`, and `is_open` (0 or 1).
@@ -53,7 +53,7 @@ def _of_site(site: Mapping[str, Any]) -> dict[str, float]:
     if not site["arrivals"]:
         return found
     found["transfer_s"] = median(site["after_arrival_s"])
-    if site["work_s"]:  # groups are an operand: ranks wait only for their own group, so `wait_s` would be wrong
+    if site["work_s"]:  # groups are an operand here: ranks wait only in their own group, so `wait_s` would be wrong
         return found
     latest = [sorted(row)[-2:] for row in site["arrivals"]]
     return found | {"wait_s": median(row[-1] for row in latest), "lead_s": median(row[-1] - row[0] for row in latest)}

@@ -1,7 +1,7 @@
-"""The metrics of a process: the name, the unit and the labels of each, and the current values.
+"""The metrics of a process: each metric's name, unit and labels, and its current values.
 
 Names are those of OpenTelemetry, such as `jaxcomm.call.wait` in seconds. Prometheus has the same metrics under the
-names that OpenTelemetry's rules make of them, such as `jaxcomm_call_wait_seconds_total`.
+names that OpenTelemetry's rules derive, such as `jaxcomm_call_wait_seconds_total`.
 """
 
 from __future__ import annotations
@@ -24,11 +24,11 @@ class Metric(NamedTuple):
 
     Attributes:
       name: OpenTelemetry's name, such as "jaxcomm.call.wait".
-      kind: a counter only grows, until `jaxcomm.reset_stats`; a gauge may rise and fall.
+      kind: "counter" for a value that only grows until `jaxcomm.reset_stats`, "gauge" for one that may also fall.
       unit: "s", "By", "1" for shares, or the counted thing in braces.
       help: one sentence.
       labels: the names of the labels.
-      read: yields the values of all label sets.
+      read: yields every set of labels with its value.
     """
 
     name: str
@@ -45,7 +45,7 @@ def site_name(site: Mapping[str, Any]) -> str:
 
 
 def _of_sites(value: Callable[[Mapping[str, Any]], float | None]) -> Callable[[Stats], Iterator[Value]]:
-    """Reads one value per call site. A site without calls, or whose value is None, has no value."""
+    """Reads one value per call site. Sites without calls, and sites whose value is None, are left out."""
 
     def read(stats: Stats) -> Iterator[Value]:
         for site in stats:

@@ -1,7 +1,7 @@
-"""Computes how fast ranks that average within groups agree, and how far apart they stay.
+"""Computes how fast ranks come to agree if they average within groups, and how far apart they stay.
 
-The matrix W_t replaces every rank's value by the mean of its group in iteration t. The matrix J replaces it by the mean
-of all ranks. `Groups` defines ρ.
+The matrix W_t replaces every rank's value by the mean of the rank's group in iteration t. The matrix J replaces every
+value by the mean of all ranks. `Groups` defines ρ.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 AGREED: Final = 1e-6  # a ρ below this value counts as full agreement, because training does not notice the difference
-DONE: Final = 1e-9  # `steady_spread` stops when no entry of its product of periods is larger than this
+DONE: Final = 1e-9  # `steady_spread` stops when all entries of its product of periods are at most this
 
 
 def contraction(iterations: Sequence[Sequence[Sequence[int]]], ranks: int) -> float:
@@ -60,7 +60,7 @@ def steady_spread(iterations: Sequence[Sequence[Sequence[int]]], ranks: int) -> 
 
 
 def averaged(values: NDArray[np.float64], groups: Sequence[Sequence[int]]) -> NDArray[np.float64]:
-    """W times `values`, an array [ranks, any]: each rank's row is replaced by the mean of its group's rows."""
+    """W times `values`, which has one row per rank: each rank's row is replaced by the mean of its group's rows."""
     order = np.concatenate([np.asarray(group) for group in groups])
     sizes = np.array([len(group) for group in groups])
     means = np.add.reduceat(values[order], np.cumsum(sizes) - sizes) / sizes[:, None]
@@ -70,7 +70,7 @@ def averaged(values: NDArray[np.float64], groups: Sequence[Sequence[int]]) -> ND
 
 
 def components(iterations: Iterable[Iterable[Sequence[int]]], ranks: int) -> list[int]:
-    """A number per rank, equal for ranks that exchange information within a period, directly or through others."""
+    """A number per rank, equal for ranks that exchange information within a period, directly or through other ranks."""
     parent = list(range(ranks))
 
     def root(rank: int) -> int:

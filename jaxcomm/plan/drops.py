@@ -1,9 +1,9 @@
 """The gradients that training may drop: the share of each layer, and the order in which a full switch drops them.
 
 Layers are in forward order. Front layers have the highest priority, because the next forward pass needs them first.
-Front layers are also dropped first, because a trained model tolerates more loss in them (Wang et al., "Towards
-Domain-Specific Network Transport for Distributed DNN Training", sections 3.3 and 4.2.2). A gradient is divided into
-segments. A segment is small if its mean |g| is at most the median of these means over its tensor's segments. Small
+Their gradients are also dropped first, because a trained model tolerates more loss in front layers (Wang et al.,
+"Towards Domain-Specific Network Transport for Distributed DNN Training", sections 3.3 and 4.2.2). A gradient is divided
+into segments. A segment is small if its mean |g| is at most the median of these means over the tensor's segments. Small
 segments are dropped before large ones.
 """
 
@@ -37,7 +37,7 @@ LayerName = Annotated[str, Field(min_length=1, max_length=4096)]
 
 
 class Tolerant(Value):
-    """A layer's gradient: its queue as `priority` (0 is served first), and the share of bytes that a step may drop."""
+    """A layer's gradient: its queue (`priority`, 0 is served first) and the share of its bytes that a step may drop."""
 
     name: LayerName
     bytes: Size
@@ -72,7 +72,7 @@ class Buffer(Value):
 
 
 class Drops(Value):
-    """The parts of its gradients that a training may drop. Nothing is dropped unless the training asks for drops.
+    """The parts of the gradients that a training may drop. Nothing is dropped unless the training asks for drops.
 
     No layer drops more than the share `bound`, which comes from `source`. All layers together drop at most the share
     `budget`. Segments have `segment_bytes` bytes, and the share `small_share` of them is small. `rounds` is the
@@ -188,7 +188,7 @@ def front_first(sizes: Sequence[int], bound: float, budget: float) -> list[float
       bound: the greatest share of a layer that may be dropped.
       budget: the share of all bytes that may be dropped.
     """
-    # With exact fractions, full layers get exactly the bound, and layers for which no budget is left get exactly 0.
+    # Exact fractions give exactly the bound to layers that may use all of it, and exactly 0 if no budget is left.
     whole, left = Fraction(repr(float(bound))), Fraction(repr(float(budget))) * sum(sizes)
     shares = []
     for nbytes in sizes:

@@ -27,9 +27,9 @@ class Executors(Value):
     """The executors that were timed on the plan's CUDA devices.
 
     `own` is the executor that runs our schedules there; the plan's predictions are for this executor. "fused" is one
-    kernel over memory that all ranks can read, and "messages" sends and receives. If `own` is null, neither was timed,
-    and the plan's `assumptions` are for the profile's link. `nccl` has the times of NCCL's allreduce in order of size
-    (empty: not timed). If NCCL's allreduce was timed, it was an alternative for every entry.
+    kernel over memory that all ranks can read, and "messages" sends and receives. If `own` is null, neither of the two
+    was timed, and the plan's `assumptions` are for the profile's link. `nccl` has the times of NCCL's allreduce in
+    order of size (empty: not timed). If NCCL's allreduce was timed, it was an alternative for every entry.
     """
 
     own: OwnName | None = None
@@ -44,7 +44,7 @@ class Executors(Value):
         return float(self._curve(nbytes))
 
     def nccl_best_rate(self, nbytes: int) -> float:
-        """The highest bytes per second of NCCL's allreduces of at most `nbytes`; `nccl` must not be empty."""
+        """The highest rate, in bytes per second, of NCCL's allreduces of at most `nbytes`; `nccl` must not be empty."""
         sizes = np.array([nbytes, *(each.bytes for each in self.nccl if each.bytes < nbytes)])
         return float((sizes / self._curve(sizes)).max())
 

@@ -31,8 +31,9 @@ def load(path: str | os.PathLike[str], roles: Mapping[str, int] | None = None, r
       The plan. Every value was checked, and the parts that the file itself defines, such as its template, were proved.
 
     Raises:
-      PlanError: the file cannot be read, is not a plan, is damaged, has a later version, is for other ranks, or holds
-        an invalid value or a template that does not give the sum. The error text names the file and the JSON path.
+      PlanError: the file cannot be read, is not a plan, is damaged, has a later version, is for another number of
+        ranks, or holds an invalid value or a template that does not give the sum. The error text names the file and the
+        JSON path.
 
     Example:
       >>> plan = jaxcomm.plan.load("plan.json", ranks=8)
@@ -77,7 +78,7 @@ def bind(plan: Plan, roles: Mapping[str, int], where: str = "plan") -> Plan:
 
     Args:
       plan: a plan.
-      roles: the new ranks.
+      roles: the new rank of each role that changes.
       where: the plan's name in error texts.
 
     Raises:

@@ -1,4 +1,4 @@
-"""Groups of ranks that average among themselves and change in every iteration, and the proof that all ranks agree.
+"""The groups in which ranks average, new ones in every iteration, and the proof that all ranks come to agree.
 
 In one iteration each group averages over its own ranks only. The result differs from an allreduce's result, so groups
 are used only if a training asks for them. Source of the idea: Wang et al., "DS-Sync", sections III-B and IV.
@@ -32,7 +32,7 @@ Contraction = Annotated[float, Field(ge=0, le=1, strict=True, allow_inf_nan=Fals
 
 
 class RackRanks(Value):
-    """Ranks under one switch. `uplink` is the time of a byte to another rack divided by its time within the rack."""
+    """Ranks under one switch. `uplink` is a byte's time to another rack divided by a byte's time within the rack."""
 
     ranks: Group
     uplink: Slowness
@@ -65,13 +65,13 @@ class Groups(Value):
 
     `seconds[t]` is the predicted time of the slowest group of iteration t for a model of `bytes` bytes. In every
     pattern that brings these ranks to agreement, the slowest iteration takes at least `bound` seconds. `status` is
-    OPTIMAL if this pattern attains the bound, although another pattern may agree sooner. `nics[r]` is the factor by
-    which a byte takes longer through rank r's NIC.
+    OPTIMAL if this pattern attains the bound, although ranks may agree sooner with another pattern. `nics[r]` is the
+    factor by which a byte takes longer through rank r's NIC.
 
-    `rho` is the largest singular value of W_B ⋯ W_2 W_1 − J. Here W_t replaces every rank's value by the mean of its
-    group in iteration t, and J replaces it by the mean of all ranks. Let x be the ranks' values. In every period of B
-    iterations, the distance of x from its mean is therefore multiplied by at most `rho`. The paper takes the second
-    largest eigenvalue instead. The product is not symmetric, so this eigenvalue is at most `rho`, and bounds the
+    `rho` is the largest singular value of W_B ⋯ W_2 W_1 − J. Here W_t replaces every rank's value by the mean of the
+    rank's group in iteration t, and J replaces every value by the mean of all ranks. Each period of B iterations
+    therefore multiplies the distance of the ranks' values from their mean by at most `rho`. The paper takes the second
+    largest eigenvalue instead. The product is not symmetric, so this eigenvalue is at most `rho` and bounds the
     distance only after many periods.
     """
 
@@ -115,8 +115,8 @@ class Groups(Value):
     def spread(self) -> NDArray[np.float64]:
         """For each rank, the root mean square distance from the mean of all ranks, averaged over a period.
 
-        The distance is that of the steady state in which every rank, in every iteration, takes an independent random
-        step of standard deviation 1. Ranks that seldom meet others have a greater distance.
+        It is the distance in the steady state, if every rank takes an independent random step of standard deviation 1
+        in every iteration. Ranks that seldom meet other ranks have a greater distance.
         """
         return steady_spread(self.iterations, len(self.nics))
 
@@ -132,7 +132,7 @@ class Groups(Value):
 
 @dataclass(frozen=True)
 class GroupCosts:
-    """The seconds of ring allreduces of `nbytes` bytes in groups on a network.
+    """The costs of groups on a network: the seconds of ring allreduces of `nbytes` bytes within the groups.
 
     A hop takes `alpha` seconds, and a byte takes `beta` seconds within a rack.
     """

@@ -14,9 +14,10 @@ def in_force(plan: Plan) -> dict[str, Any]:
 
     Returns:
       `plan` is the plan's name in statistics. `ranks` and `roles` are the plan's. `collectives` has the schedules of
-      all-reduces, each with the least bytes of its calls. A schedule's `name` is its name in profiles, or null. Its
-      `selector` has the schedules to select from, or is null. `rails` has the least bytes of a call that several rails
-      share, and the planned shares with the least bytes of their calls. For a plan without rails, `rails` is null.
+      all-reduces, each with the smallest size of its calls in bytes. A schedule's `name` is its name in profiles, or
+      null. Its `selector` has the schedules to select from, or is null. `rails` has the smallest size of a call that
+      several rails share, and the planned shares, each with the smallest size of its calls. For a plan without rails,
+      `rails` is null.
     """
     rails = plan.rails and {
         "threshold_bytes": plan.rails.threshold_bytes,

@@ -1,6 +1,7 @@
 """Schedules for calls while a host lacks a rail. The host's interface failed, so the host's bytes take longer.
 
-These schedules are chosen when the plan is made, and proved like all others. Calls can therefore run them at once.
+These schedules are chosen when the plan is made, and proved like all other schedules. Calls can therefore run them as
+soon as a rail is lost.
 """
 
 from __future__ import annotations
@@ -64,7 +65,7 @@ LostRails = Annotated[tuple[LostRail, ...], Field(fail_fast=True, max_length=MAX
 
 
 def check_lost_rails(lost_rails: Iterable[LostRail], specs: SpecCheck) -> int:
-    """Checks the lost rails of a plan. Returns the sum of ranks · chunks over their different schedules.
+    """Checks the lost rails of a plan. Returns the sum of ranks · chunks over their distinct schedules.
 
     Raises:
       ValueError: a rank or a topology does not fit the plan's ranks, or a schedule is out of range.
@@ -99,6 +100,6 @@ def check_lost_rails(lost_rails: Iterable[LostRail], specs: SpecCheck) -> int:
 
 
 def listed(lost_rails: Iterable[LostRail], ranks: int) -> int:
-    """The sum of ranks · chunks over the different schedules of all lost rails."""
+    """The sum of ranks · chunks over the distinct schedules of all lost rails."""
     different = {(each.schedule, lost.topology) for lost in lost_rails for each in lost.ranges}
     return sum(ranks * spec.chunks for spec, _ in different if isinstance(spec, Hierarchical))

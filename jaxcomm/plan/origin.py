@@ -1,4 +1,4 @@
-"""The origin of a plan: the assumptions of its predictions, its profile and its solver, as frozen values."""
+"""The origin of a plan, as frozen values: its profile, its solver, and the assumptions of its predictions."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from jaxcomm.plan.values import Count, Number, Seconds, Sha256, Token
 
 
 class Delay(Value):
-    """Statistics of how late the straggler was over all profiled steps. The first and last quarter show a drift."""
+    """Statistics of the straggler's lateness over all profiled steps. The first and the last quarter show its drift."""
 
     steps: Count
     late_steps: Count
@@ -29,7 +29,7 @@ class TimedBasis(Value):
     must save a share of the time of the best schedule that uses no delay. This share depends on the deviation between
     repeated timings; `margins` are the least and the greatest of these shares. `model_error` is the median relative
     error of modelled times for schedules to which the model was not fitted. For sums of up to `same_bytes` bytes, no
-    schedule that uses the delay saves enough (null: at every size such a schedule saves enough, or no rank is late). A
+    schedule that uses the delay saves enough (null: such a schedule saves enough at every size, or no rank is late). A
     sum of `same_bytes` bytes takes `same_s` seconds.
     """
 
@@ -49,8 +49,8 @@ class Assumptions(Value):
 
     A round that moves b bytes takes `alpha_s + b·beta_s_per_byte`. `residual` is the relative rms error of this fit
     over `samples` timed calls; with 0 samples, the two numbers were given and not fitted. `link_source` is the
-    profile's note on the fit. With `alpha_assumed`, `alpha_s` was not measured and no schedule that uses a delay was
-    considered. A rank can exchange with `ports` peers at once. `incast` is the factor by which a byte between hosts
+    profile's note on the fit. If `alpha_assumed` is true, `alpha_s` was not measured, and no schedule that uses a delay
+    was considered. A rank can exchange with `ports` peers at once. `incast` is the factor by which a byte between hosts
     takes longer if a host exchanges with several other hosts (null: not measured). `delay` is null if no arrivals were
     measured, and `timed` is null if no whole schedules were timed. `timed_by_xla` is for XLA's collectives, if these
     were timed in turns with the executor of `timed`.

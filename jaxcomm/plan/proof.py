@@ -30,7 +30,7 @@ def verify(subject: Plan | Schedule) -> Proof:
       The proof. For a plan, the counts are totals, and `chunks` is the largest number of chunks of any schedule.
 
     Raises:
-      PlanError: the mistake; for a plan, with the JSON path of the entry.
+      PlanError: a proof fails. For a plan, the error text has the JSON path of the entry.
 
     Example:
       >>> jaxcomm.plan.verify(jaxcomm.schedules.ring(4)).ranks
@@ -54,7 +54,7 @@ def verify(subject: Plan | Schedule) -> Proof:
 
 
 def proofs(plan: Plan) -> list[Proof]:
-    """The proof of each different schedule of a plan, in the order of its entries, its lost rails and its halves.
+    """The proof of each distinct schedule of a plan, in the order of the plan's entries, lost rails and halves.
 
     Raises:
       PlanError: see `verify`.

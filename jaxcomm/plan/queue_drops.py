@@ -2,9 +2,9 @@
 
 Each queue is a birth–death chain: packets arrive at rate λ and leave at rate μ, both at random. The share θ of all
 packets carries small gradients. With `small` or more waiting packets, packets with small gradients are dropped; with
-`large`, all packets are dropped. Let a = λ/μ and c = (1 − θ)·a. Then the state of n packets has the weight aⁿ up to
-`small`, and a^small · c^(n − small) above. The probability that a packet is lost is the probability of the states that
-drop it. With small = large = m this is M/M/1/m, whose loss is (1 − a)aᵐ / (1 − aᵐ⁺¹), or 1/(m + 1) at a = 1. The
+`large`, all packets are dropped. Let a = λ/μ and c = (1 − θ)·a. Then the state with n waiting packets has the weight aⁿ
+up to `small`, and a^small · c^(n − small) above. The probability that a packet is lost is the probability of the states
+that drop it. With small = large = m this is M/M/1/m, whose loss is (1 − a)aᵐ / (1 − aᵐ⁺¹), or 1/(m + 1) at a = 1. The
 formula also holds for a > 1. Queue i gets the capacity that earlier queues leave: μᵢ₊₁ = μᵢ · (share of the time that
 queue i is empty). This is only the mean rate. In reality the rate varies in bursts, so near full load later queues lose
 more than computed here (`benchmarks/papers/thresholds.py` simulates how much).
@@ -16,11 +16,11 @@ corrections:
 - The paper calls ρ the idle time. But ρ is the utilisation λ/μ, and the idle time is 1 − ρ only where no packet is
   lost.
 - The product in μᵢ starts at k = 0. But the first queue is k = 1, and its load is ρ₁ = λ₁/μ, not λ/μ.
-- 1 − ρₖ is below 0 in an overloaded queue. Here this factor is the share of the time that the queue is empty. This
-  share is positive.
-- The paper splits each queue into one of θS for the small gradients and one of L − θS for the large ones. In fact both
-  share one queue, in which dropping small gradients leaves room for large ones. The chain models this queue.
-- The paper's sum is over the N queues but takes the impact functions of the M layers. It must be over the layers.
+- 1 − ρₖ is below 0 in an overloaded queue. Here this factor is the share of the time that the queue is empty, which is
+  positive.
+- The paper splits each queue into one of size θS for the small gradients and one of size L − θS for the large ones. In
+  fact both share one queue, in which dropping small gradients leaves room for large ones. The chain models this queue.
+- The paper's sum is over the N queues but takes the impact functions of the M layers. The sum must be over the layers.
 """
 
 from __future__ import annotations
@@ -68,7 +68,7 @@ def queue_drops(load: float, small_share: float, small: Any, large: Any) -> Queu
 def switch_drops(
     offered: Sequence[float], small_share: float, thresholds: Sequence[tuple[int, int]]
 ) -> Iterator[QueueDrops]:
-    """The shares that every queue of a switch drops, the queue of highest priority first.
+    """Yields the shares that each queue of a switch drops, beginning with the queue of highest priority.
 
     Args:
       offered: arriving packets of each queue per packet that the switch can send.

@@ -1,4 +1,4 @@
-"""The plan: the schedule of every size of allreduce, as a frozen value that is always consistent.
+"""The plan: the schedules of allreduces of every size, as a frozen value that is always consistent.
 
 Late ranks are named by role, and `roles` binds each role to a rank. If another rank becomes the straggler, the plan
 need not be solved again.
@@ -136,7 +136,7 @@ class Plan(Value):
         return self._made_halves[collective, spec]
 
     def executor_for(self, half: bool, nbytes: int) -> ExecutorName | Literal["lax"] | None:
-        """The executor that the entry for calls of this size names.
+        """The executor that the plan's entry has for calls of this size.
 
         "lax" stands for `jax.lax`'s own collective, and None for the platform's own executor.
 
@@ -156,7 +156,7 @@ class Plan(Value):
         return self.executors.nccl_seconds(nbytes) if self.executors and isinstance(spec, Nccl) else None
 
     def index_for(self, nbytes: int) -> int:
-        """The index of the entry of `collectives` that calls of this size run."""
+        """The index of the entry of `collectives` that calls of this size follow."""
         return bisect.bisect_right(self.collectives, nbytes, key=lambda entry: entry.min_bytes) - 1
 
     def schedule_of(self, spec: Spec, late: int | None = None) -> Schedule:
@@ -191,7 +191,7 @@ class Plan(Value):
         return tuple(each for each in self.lost_rails if is_for and nbytes >= each.ranges[0].min_bytes)
 
     def all_reduces(self) -> Iterator[tuple[int, str, Schedule]]:
-        """All schedules that calls of `collectives` can run, each with the entry's index and its place in the entry."""
+        """All schedules that calls of `collectives` can run, each with its entry's index and its place in the entry."""
         for i, entry in enumerate(self.collectives):
             yield i, "schedule", self.schedule_of(entry.schedule)
             for j, schedule in enumerate(self.schedules_of(entry.selector) if entry.selector else ()):

@@ -18,8 +18,8 @@ class SolvedCall(Value):
 
     `before` and `after` are the schedule's transfers before and after that rank arrives, in the form of
     `jaxcomm.schedules.listed`. After the arrival the schedule takes `seconds`. The best schedule from which the search
-    started takes `start_s`. No schedule that has this number of chunks, and messages of one chunk each, can
-    beat `bound_s`.
+    started takes `start_s`. Every schedule with this number of chunks, and with messages of one chunk each, takes at
+    least `bound_s`.
     """
 
     late: Rank

@@ -1,4 +1,4 @@
-"""Builds the schedule that a spec in a plan file names."""
+"""Builds schedules from the specs in a plan file."""
 
 from __future__ import annotations
 

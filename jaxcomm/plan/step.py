@@ -62,7 +62,7 @@ class Accepted(Value):
 
     @property
     def saving(self) -> float:
-        """The share of the exact step's time that is saved; negative if this step takes longer."""
+        """The share of the exact step's time that is saved; negative if the relaxed step takes longer."""
         return 1 - self.seconds / self.exact_seconds if self.exact_seconds else 0.0
 
 

@@ -1,4 +1,4 @@
-"""Converts names of timed schedules to specs and back, and makes plans that run the one schedule to be timed."""
+"""Converts names of timed schedules to specs and back, and makes plans that run one schedule, to time it."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ def timed_spec(name: ScheduleName) -> Spec:
 def schedule_name(spec: Spec) -> ScheduleName | None:
     """The name under which a profile holds the times of a schedule.
 
-    None if only plans can name the schedule, or if the schedule is for several late ranks.
+    None if profiles have no name for the schedule, or if the schedule is for several late ranks.
     """
     fields = spec.model_dump()
     late = fields.pop("late", ())

@@ -54,7 +54,7 @@ class HalvingDoubling(Value):
 class Broadcast(Value):
     """The other ranks allreduce before the late rank arrives.
 
-    Then the late rank exchanges the whole buffer with one other rank, and both spread the sum to all ranks.
+    Then the late rank exchanges the whole buffer with one other rank, and both ranks spread the sum to all.
     """
 
     kind: Literal["broadcast"] = "broadcast"
@@ -62,7 +62,7 @@ class Broadcast(Value):
 
 
 class StragglerSpec(Value):
-    """The other ranks reduce-scatter `chunks` chunks before the late rank arrives and sends one chunk per round."""
+    """The other ranks reduce-scatter `chunks` chunks. Then the late rank arrives, and sends one chunk per round."""
 
     kind: Literal["straggler"] = "straggler"
     late: RoleName
@@ -118,7 +118,7 @@ class LateJoin(Value):
 
 
 class Hierarchical(Value):
-    """Sums within the hosts of `network.topology`, then between hosts and racks.
+    """The ranks sum within the hosts of `network.topology`, then between hosts and racks.
 
     Before the `late` ranks arrive, the punctual ranks on the late ranks' hosts sum their parts of `within` chunks. All
     other hosts sum their parts of `across` chunks.
@@ -145,7 +145,7 @@ class Chain(Value):
     chunks: Chunks
 
     def least(self, ranks: int) -> Chain:
-        """The chain of at most N = ranks − 1 chunks; until the last rank arrives, chunk c moves like chunk c mod N."""
+        """This chain, cut to N = ranks − 1 chunks. Until the last rank arrives, chunk c moves like chunk c mod N."""
         return self.model_copy(update={"chunks": min(self.chunks, ranks - 1)})
 
 
@@ -196,7 +196,7 @@ class Alternative(Value):
       window_taken     worthwhile alone, but other buckets of the step use the delay, or the call runs during backward
       calls_only       worthwhile alone, but a bucket of the step has this size, and steps are planned without chains
       too_many_ports   needs more peers at once than `assumptions.ports`
-      ideal_delay      not available: the time if the delay always hid the other ranks' work before the arrival
+      ideal_delay      not a real choice: the time if the delay always hid the other ranks' work before the arrival
     """
 
     schedule: Spec
@@ -209,9 +209,9 @@ class Alternative(Value):
 class Predicted(Value):
     """Predicted seconds of a call of `reference_bytes` bytes, from the late rank's arrival on: means over the delays.
 
-    No allreduce beats `lower_bound` if each rank has one port, which exchanges with `Assumptions.ports` peers at once.
-    `error` is the possible error of timed calls and models, as a share of the default schedule's time. `error` is 0 if
-    nothing was timed, or if the entry has the default schedule.
+    Every allreduce takes at least `lower_bound` if a rank has one port that exchanges with `Assumptions.ports` peers at
+    once. `error` is the possible error of timed calls and models, as a share of the default schedule's time. `error` is
+    0 if nothing was timed, or if the entry has the default schedule.
     """
 
     reference_bytes: Count
@@ -249,12 +249,12 @@ ANY_RANK: Final = "any"  # the role of whichever rank arrives last at a call
 
 
 class ScheduleSelector(Value):
-    """Two schedules, of which each call runs one, depending on the lateness of `rank`.
+    """Two schedules. Each call runs one of them, depending on the lateness of `rank`.
 
     Call i runs `early` if `rank` arrived at call i - 2 less than `lateness_s` seconds after all other ranks, otherwise
-    `late`. The first two calls run `late`. With the rank "any", a call runs `late` for the rank that is still missing
-    `lateness_s` seconds after all others arrived. If no rank is missing then, the call runs `early`. `seconds` is the
-    predicted mean time of a call of the entry's reference size, from the late rank's arrival on.
+    `late`. The first two calls run `late`. If `rank` is "any", a call runs `late` for the rank that is still missing
+    `lateness_s` seconds after all other ranks arrived. If no rank is missing then, the call runs `early`. `seconds` is
+    the predicted mean time of a call of the entry's reference size, from the late rank's arrival on.
     """
 
     rank: RoleName
@@ -272,9 +272,9 @@ class ScheduleSelector(Value):
 class Entry(Value):
     """The schedule of calls of `min_bytes` to `max_bytes` bytes, both included. A `max_bytes` of null means no limit.
 
-    If ranks know how late others were in an earlier call, `selector` replaces `schedule`. If `executor` is "xla", XLA's
-    own collective-permutes run the schedule on any platform. If `executor` is null, the platform's own executor runs
-    it; on CPUs this is the C++ core.
+    If ranks know how late other ranks are, `selector` replaces `schedule`. If `executor` is "xla", XLA's own
+    collective-permutes run the schedule on any platform. If `executor` is null, the platform's own executor runs the
+    schedule; on CPUs this is the C++ core.
     """
 
     min_bytes: Count

@@ -10,7 +10,7 @@ from functools import cache
 from typing import Final, Generic, NamedTuple, TypeVar
 
 SMALLEST, LARGEST = 2**8, 2**34  # bytes; the choices at these sizes also hold below and above
-TOLERANCE: Final = 1.02  # maximum ratio of the time of a range's choice to the best time, at any size of the range
+TOLERANCE: Final = 1.02  # maximum ratio of the time of a range's choice to the best time, at every size of the range
 
 Choice = TypeVar("Choice")
 Progress = Callable[[float], object]
@@ -22,7 +22,8 @@ class Choices(NamedTuple, Generic[Choice]):
     Attributes:
       choose: the best choice for one size.
       kind: only choices of the same kind share a range; a range ends at the exact byte where the kind changes.
-      serves: serves(choice, nbytes, best): whether `choice` takes little longer than the best choice at `nbytes`.
+      serves: serves(choice, nbytes, best): whether `choice` takes at most slightly longer than `best`, the best choice
+        at `nbytes`.
       turns: the sizes within a range at which the time of a choice, or the best time, changes its slope; empty if the
         sizes at which the search begins are close enough together.
       finest: a range is not divided further if its last size is less than this multiple of its first size.
@@ -48,7 +49,7 @@ class ByteRange(NamedTuple, Generic[Choice]):
 
 
 def sizes_between(known: Iterable[int], per_octave: int) -> list[int]:
-    """The sizes to choose for, `per_octave` per octave, from `SMALLEST` to beyond `LARGEST` and all `known` sizes."""
+    """The sizes to choose for, `per_octave` per octave, from `SMALLEST` to beyond `LARGEST` and the largest `known`."""
     largest = max([LARGEST, *known]).bit_length()
     steps = range(per_octave * (SMALLEST.bit_length() - 1), per_octave * largest + 1)
     return [round(2 ** (step / per_octave)) for step in steps]
@@ -60,8 +61,8 @@ def byte_ranges(
     """Ranges that cover every size.
 
     Args:
-      choices: the choices to choose between.
-      sizes: ascending sizes at which the search begins and every range is checked.
+      choices: how the decision chooses.
+      sizes: ascending sizes with which the search begins, and at which every range is checked.
       cuts: sizes at which a range must begin.
       progress: called with the finished share.
     """
@@ -79,7 +80,7 @@ def byte_ranges(
 def _refined(
     choices: Choices[Choice], low: int, high: int | None, smallest: int, largest: int
 ) -> Iterator[ByteRange[Choice]]:
-    """One range, or several ranges if no choice serves the whole range."""
+    """The whole range, or several parts of it if no single choice serves the whole range."""
     start, end = max(low, smallest), max(low, largest) if high is None else high
     quarters = _quarters(start, end, choices.step)
     best = [choices.choose(nbytes) for nbytes in quarters]
@@ -103,7 +104,7 @@ def _quarters(start: int, end: int, step: int) -> list[int]:
 def _joined(
     choices: Choices[Choice], before: ByteRange[Choice], after: ByteRange[Choice], smallest: int, largest: int
 ) -> list[ByteRange[Choice]]:
-    """Two neighbouring ranges of one kind, or one joined range if the choice of either serves both."""
+    """Two neighbouring ranges of one kind, joined into one range if the choice of one of them serves both."""
     for own, other in ((before, after), (after, before)):
         low, high = max(other.low, smallest), max(other.low, largest) if other.high is None else other.high
         sizes = _quarters(low, high, choices.step)

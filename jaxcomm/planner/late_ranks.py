@@ -84,7 +84,7 @@ class LateRanks:
 
     @property
     def window(self) -> Delays:
-        """For each step, the time that the ranks that are not late wait for the last rank."""
+        """For each step, the time for which all ranks that are not late wait together for the last rank."""
         return Delays(-self.releases[0]) if self.order else self.delays
 
     @property
@@ -99,6 +99,6 @@ class LateRanks:
         return after[:, after[-1].argsort(kind="stable")]
 
     def stage(self, spec: Spec) -> int:
-        """The row of `stages` at which only the late ranks of `spec` are missing, so its precondition can start."""
+        """The row of `stages` at which only the late ranks of `spec` are missing, so the precondition can start."""
         together = len(spec.late) if isinstance(spec, Stragglers | Hierarchical) else 1
         return max(1, len(self.order)) - max(1, together)

@@ -96,7 +96,7 @@ def _lacking(network: Topology, host: int, ratio: float) -> Topology:
 
 
 def _ranges(setting: Setting, lacking: Topology, entries: Sequence[Entry]) -> tuple[LostRailRange, ...]:
-    """The schedules for the network `lacking`, starting at the smallest size from which all of them gain."""
+    """The schedules for the network `lacking`, beginning at the smallest size from which on all of them gain."""
     links = replace(setting.links, topology=lacking)
     late = replace(setting, links=links, executors=None, timed=None)
     own = replace(late, late=LateRanks(), template=None)

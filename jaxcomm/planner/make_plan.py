@@ -62,8 +62,8 @@ def plan(
 
     Args:
       profile: the measurements.
-      time_limit: approximate seconds for each of three searches: schedules of the step's buckets as they are, other
-        bucket boundaries, and schedules of a topology. The limit counts work, so it is equal on every machine. Splits
+      time_limit: approximate seconds for each of three searches: schedules for the step's buckets as they are, other
+        bucket boundaries, and schedules for a topology. The limit counts work, so it is equal on every machine. Splits
         over rails need no limit: their search is exact and bounded (see `planner.rails.split`).
       seed: seed of the searches, from 0 to 2³¹ − 1.
       min_gain: minimum saving, as a share in [0, 1), for which the plan departs from a default choice, for example to a
@@ -81,8 +81,8 @@ def plan(
       The plan; `collectives[i].alternatives` lists every schedule considered, and why it was not taken.
 
     Raises:
-      ProfileError: more ranks or bucket sizes than a plan can hold; groups whose bytes are unknown; or no drop policy
-        fits.
+      ProfileError: there are more ranks or bucket sizes than a plan can hold, the bytes that groups average are
+        unknown, or no drop policy fits.
       JaxcommError: OR-Tools is needed and not installed, or an argument is out of range.
     """
     _check(profile.ranks, time_limit=time_limit, seed=seed, min_gain=min_gain, ports=ports)

@@ -4,5 +4,5 @@ from __future__ import annotations
 
 
 def significant(value: float) -> float:
-    """Rounds to nine significant figures. Further figures differ between machines that add in another order."""
+    """Rounds to nine significant figures. Further figures differ between machines that add in different orders."""
     return float(f"{value:.9g}")

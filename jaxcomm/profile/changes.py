@@ -81,8 +81,8 @@ def with_executor(profile: Profile, name: ExecutorName, timed: Link, ranks: int)
       ranks: the number of ranks of those allreduces.
 
     Raises:
-      ProfileError: `ranks` is not the profile's number of ranks, or `timed` has another collective than all_reduce or
-        no samples.
+      ProfileError: `ranks` is not the profile's number of ranks, or `timed` has no samples or a collective other than
+        all_reduce.
     """
     _check_timed(profile, name, ranks)
     executors = {key: link.model_dump() for key, link in profile.executors.items()} | {name: timed.model_dump()}
@@ -97,8 +97,8 @@ def with_rail(profile: Profile, name: str, transport: str, timed: Profile) -> Pr
       name: the rail's name, such as the name of its interface.
       transport: the rail's protocol, such as "tcp".
       timed: a profile with allreduces that were timed on this rail alone. If `timed` has a rail `name`, the latencies
-        of this rail are used. Otherwise the samples of the link of `timed` are used or, if this link timed another
-        collective, a job's timed sums by a default schedule.
+        of this rail are used. Otherwise, if the link of `timed` timed allreduces, the link's samples are used.
+        Otherwise the sums that a job timed with a default schedule are used.
 
     Raises:
       ProfileError: `timed` has another number of ranks than `profile`, or no allreduces.
@@ -217,14 +217,14 @@ def nic_at_rate(profile: Profile, rank: int, rate: float) -> Profile:
 
 
 def with_layers(profile: Profile, layers: Sequence[Layer]) -> Profile:
-    """The profile of the same ranks if they train a model of these layers. The rest of `tolerance` stays.
+    """The profile as if its ranks trained a model with these layers. The rest of `tolerance` stays.
 
     Args:
       profile: any profile.
       layers: the layers in forward order, as `jaxcomm.train.layers` finds them.
 
     Raises:
-      ProfileError: no layers, or two layers of one name.
+      ProfileError: no layers, or two layers with the same name.
     """
     tolerance = profile.tolerance.model_dump() if profile.tolerance else {}
     tolerance["layers"] = [layer.model_dump() for layer in layers]

@@ -1,4 +1,4 @@
-"""The description of a cluster that profile, planner, plan and simulator share: hosts, racks, uplinks, NICs.
+"""A cluster's hosts, racks, uplinks and NICs, in one description for the profile, planner, plan and simulator.
 
 All packages except `schedules` may import this module. It imports `files`.
 """
@@ -18,22 +18,23 @@ from jaxcomm.files import Value
 
 SOLVED: Final = 16  # largest number of ranks for which a solver computes schedules for a network
 
-STAGES: Final = 4  # links of a path that ranks may share: the sender's NIC and uplink, the receiver's uplink and NIC
+STAGES: Final = 4  # number of links on a path that ranks may share: sender's NIC and uplink, receiver's uplink and NIC
 
 Ints = NDArray[np.int64]
 Floats = NDArray[np.float64]
 
 
 class Topology(Value):
-    """Hosts of ranks, with fast links inside and slow ones between.
+    """The hosts of the ranks, with fast links within a host and slow links between hosts.
 
     At any time a rank sends one chunk and receives one chunk within its host. Independently, it sends one chunk and
     receives one chunk through a NIC. Either each rank has a NIC of its own (`nic` "rank"), or the ranks of a host share
     one NIC ("host"). A NIC works in both directions at once. `hosts[r]` is the host of rank r. `slow` is the time of a
     byte between hosts divided by the time of a byte within a host. Hosts may be in racks: `racks[g]` is the rack of
-    host g, () if all hosts are in one rack. The hosts of rack i share its uplink in each direction, and `uplinks[i]` is
-    the time of a byte through this uplink divided by the time of a byte between two hosts. `nics[r]` is the factor by
-    which a byte takes longer through the NIC that rank r uses; () if all NICs have one rate.
+    host g; `racks` is () if all hosts are in one rack. The hosts of rack i share its uplink in each direction, and
+    `uplinks[i]` is the time of a byte through this uplink divided by the time of a byte between two hosts. `nics[r]` is
+    the factor by which a byte takes longer through the NIC that rank r uses; `nics` is () if all NICs have the same
+    rate.
     """
 
     hosts: Annotated[
@@ -110,7 +111,7 @@ class Topology(Value):
 
 @dataclass(frozen=True)
 class Cluster:
-    """Links that take α seconds per message and β seconds per byte, and how links differ. By default all are equal.
+    """The α and β of a cluster's links, and the factors by which some are slower. By default all links are equal.
 
     A rank has one port in each direction. With a `topology` it has a second port for messages to other hosts. A link
     that ranks share, such as the NIC of a host or the uplink of a rack, serves one message after the other in each

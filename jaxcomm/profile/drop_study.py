@@ -1,8 +1,8 @@
 """Finds out by trials which drops a training tolerates.
 
-Each trial repeats the training to a target, with and without drops. With the same seed a training starts from the same
-parameters and sees the same data. The cost of a dropped share p is therefore the mean over the seeds of d = rounds(p) −
-rounds(0), where rounds(p) is the number of rounds to the target.
+The training is run until it reaches a target, with drops and without drops. Two trainings with the same seed start from
+the same parameters and see the same data. The cost of a dropped share p is therefore the mean over the seeds of
+d = rounds(p) − rounds(0), where rounds(p) is the number of rounds to the target.
 The 90 % interval of the cost is mean ± t·s/√n. Here s is the standard deviation of the n differences, and t is the 95 %
 point of Student's distribution with n − 1 degrees of freedom. The source below has n = 10.
 

@@ -20,7 +20,7 @@ _LongText = Annotated[str, Field(max_length=1 << 16)]
 
 
 class Failure(Value):
-    """The error of the failed call. The fields are those of `DeadlineError` and `MismatchError`, where they are known.
+    """The error of the failed call. The lists are fields of `DeadlineError` and `MismatchError`, if they are known.
 
     `calls` has two ranks that made different calls, each with its call in words.
     """
@@ -35,10 +35,10 @@ class Failure(Value):
 class DumpedCall(Value):
     """A call that ended or failed.
 
-    `arrivals` has, by rank, the seconds from `at_s` to the rank's arrival, or None if the rank had not arrived.
-    `took_s` is the time from `at_s` to the end. A failed call has its `error` and, between processes, the process of
-    each rank. `id` is the same in all processes, and 0 for calls within a process; `number` counts the calls of this
-    process.
+    `arrivals` has for each rank the seconds from `at_s` to the rank's arrival, or None if the rank had not arrived.
+    `took_s` is the time from `at_s` to the end. If the call failed, `error` is its error and, between processes,
+    `processes` has the process of each rank. `id` is the same in all processes, and 0 for calls within a process;
+    `number` counts the calls of this process.
     """
 
     name: Text
@@ -91,7 +91,7 @@ class Dump(Value):
 
     @property
     def failed(self) -> DumpedCall | None:
-        """The failed call; None if the failure was not a call's, such as that of a step that could not be loaded."""
+        """The failed call; None if something other than a call failed, such as the loading of a step."""
         return next((call for call in reversed(self.calls) if call.error == self.error.text), None)
 
 

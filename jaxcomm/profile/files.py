@@ -33,7 +33,7 @@ def load(path: str | os.PathLike[str]) -> Profile:
 
 
 def save(profile: Profile, path: str | os.PathLike[str]) -> None:
-    """Writes profile.json whole or not at all: under a temporary name in the same folder, then renamed.
+    """Writes profile.json whole or not at all: writes a temporary file in the same folder, then renames it.
 
     Args:
       profile: the profile.

@@ -27,7 +27,7 @@ class Racks(NamedTuple):
 
 
 def find_racks(seconds: Floats) -> Racks:
-    """Racks of hosts, by average linkage.
+    """Groups hosts into racks by average linkage.
 
     Each join unites the two groups of hosts with the least mean time between them. A join is a gap if its mean time
     exceeds the mean times of all joins before it by a quarter or more. The groups just before the greatest gap are the

@@ -120,9 +120,9 @@ def _least_log_squares(terms: Floats) -> tuple[float, float]:
     """The non-negative α and β for which the logarithms of `terms @ (α, β)` are closest to 0 (least squares).
 
     `terms` has one row per sample, divided by the sample's measured time, so `terms @ (α, β)` are modelled times
-    divided by measured times. At the optimum, either one of α and β is 0, or both are above 0. If one is 0, the mean of
-    the logarithms gives the other. If both are above 0, Gauss–Newton steps in log α and log β find them, beginning at
-    the linear least-squares solution. A step that does not reduce the error is halved.
+    divided by measured times. At the optimum, either α or β is 0, or both are above 0. If one is 0, the mean of the
+    logarithms gives the other. If both are above 0, Gauss–Newton steps in log α and log β find them, beginning at the
+    linear least-squares solution. A step that does not reduce the error is halved.
     """
     alone = [np.exp(-np.mean(np.log(column))) * unit for column, unit in zip(terms.T, np.eye(2), strict=True)]
     best = min(alone, key=lambda values: _log_errors(terms, values))
@@ -184,7 +184,7 @@ class Curve(NamedTuple):
 
 
 def without_noise(times: Sequence[float]) -> NDArray[np.float64]:
-    """The times, each lowered to the least time of larger sizes if that is less, because noise only adds time.
+    """For each size, the minimum of the times of this size and of all larger sizes. Noise only adds time.
 
     `times` are in order of size.
     """

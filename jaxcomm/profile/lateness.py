@@ -52,13 +52,13 @@ def find_straggler(profile: Profile) -> Straggler:
     """The rank that is last in most steps, its delay after the next-slowest rank in every step, and whether it is late.
 
     The rank is late if two conditions hold. First, if all ranks were equal, one of them would be last this often with a
-    probability below 5 % (a binomial test, times the number of ranks). Second, in the steps in which the rank was last,
-    the rank's lead, which is the time from the next-latest rank's arrival to the rank's own, has a median of at least
-    half of the bulk's spread. The bulk's spread is the median time from a step's first arrival until half of the ranks
-    have arrived. Ranks that are late together (see `late_ranks`) are each compared with the ranks that are not late.
-    With fewer steps than the test needs (five for two ranks, two for eight), the rank must be last in all steps, and
-    its lead must be at least 3 times the time from the others' first arrival to their last. With two ranks a single
-    step always meets this condition, so one step is too little evidence.
+    probability below 5 % (a binomial test, times the number of ranks). Second, the median of the rank's lead, over the
+    steps in which the rank was last, is at least half of the bulk's spread. The lead is the time from the next-latest
+    rank's arrival to the rank's own. The bulk's spread is the median time from a step's first arrival until half of the
+    ranks have arrived. If several ranks are late together (see `late_ranks`), each of them is compared with the ranks
+    that are not late. With fewer steps than the test needs (five for two ranks, two for eight), the rank must be last
+    in all steps, and its lead must be at least 3 times the time from the first to the last arrival of the other ranks.
+    With two ranks a single step always meets this condition, so one step is too little evidence.
 
     Args:
       profile: a profile with arrivals.
@@ -112,7 +112,7 @@ def of_arrivals(arrivals: NDArray[np.float64]) -> Straggler:
 
 
 def chance(late_steps: int, steps: int, ranks: int) -> float:
-    """The probability that any of `ranks` equal ranks is last in at least `late_steps` of `steps` steps.
+    """The probability that at least one of `ranks` equal ranks is last in `late_steps` or more of `steps` steps.
 
     It is a Bonferroni bound, and at most 1.
     """
@@ -126,11 +126,11 @@ def chance(late_steps: int, steps: int, ranks: int) -> float:
 def late_ranks(profile: Profile) -> tuple[int, ...]:
     """The ranks that are persistently late, in their usual order of arrival. The last of them is the straggler.
 
-    The bulk of a step has arrived when half of the ranks have arrived. Beside the straggler, a rank is late if two
+    The bulk of a step has arrived when half of the ranks have arrived. A rank other than the straggler is late if two
     conditions hold. First, the test of `find_straggler` shows that it arrives after all ranks that are not late.
-    Second, in more than half of the steps it arrives after the bulk by more than 3 times the bulk's own spread (the
-    median time from a step's first rank to its bulk) and by more than a tenth of the latest rank's median lateness. If
-    more than 8 ranks, or more than half of the ranks, meet these conditions, only the latest of them count as late.
+    Second, in more than half of the steps its lateness after the bulk exceeds two limits: 3 times the bulk's spread
+    (the median time from a step's first rank to its bulk), and a tenth of the latest rank's median lateness. If more
+    than 8 ranks, or more than half of the ranks, meet these conditions, only the latest of them count as late.
 
     Args:
       profile: a profile with arrivals.

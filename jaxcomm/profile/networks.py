@@ -42,8 +42,9 @@ def with_network(profile: Profile, found: Profile) -> Profile:
 
     Args:
       profile: any profile.
-      found: a profile of one host that all hosts of `profile` resemble; or a profile with one rank for each host of
-        `profile`, by name or in the order of the hosts; or a profile of the same ranks.
+      found: one of three kinds of profile: of one host that all hosts of `profile` resemble, of the same ranks, or with
+        one rank for each host of `profile`. In the last kind, ranks match hosts by name if all names agree, otherwise
+        by order.
 
     Raises:
       ProfileError: `found` has no hosts or racks, or describes other ranks or hosts.

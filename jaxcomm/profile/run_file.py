@@ -79,7 +79,7 @@ class RunSite(Value):
     trial: SiteTrial | None = None
     wait_s: list[Seconds]
     late: list[Count]
-    arrivals: list[list[Seconds | None]]  # None: the rank's group changes, and no rank of this process is in it
+    arrivals: list[list[Seconds | None]]  # None: groups change, and the rank's group has no rank of this process
     work_s: list[list[Seconds | None]]
     after_arrival_s: list[Seconds]
     spans: list[SiteSpan] = []
@@ -99,7 +99,7 @@ class RunSite(Value):
 
     @property
     def has_fixed_groups(self) -> bool:
-        """Whether the arrivals of all ranks are known. They are, unless the site's groups change."""
+        """Whether the arrivals of all ranks are known, as they are if the site's groups do not change."""
         return not self.work_s and all(at is not None for call in self.arrivals for at in call)
 
 
@@ -174,7 +174,7 @@ class SelectedSchedules(Value):
 
 
 class ScheduleFrom(Value):
-    """The schedule of all-reduces of at least `min_bytes` bytes."""
+    """The schedule for all-reduces of at least `min_bytes` bytes."""
 
     min_bytes: Count
     schedule: Text
@@ -183,7 +183,7 @@ class ScheduleFrom(Value):
 
 
 class PlannedShares(Value):
-    """The rails' planned shares of calls of at least `min_bytes` bytes, in units of 1/1024."""
+    """The rails' planned shares for calls of at least `min_bytes` bytes, in units of 1/1024."""
 
     min_bytes: Count
     shares: dict[Text, Count]

@@ -74,7 +74,7 @@ class Link(Value):
 
 
 class Bucket(Value):
-    """A gradient bucket: its size, and the time in the step from which it can be reduced."""
+    """A gradient bucket: its size, and the time in the step at which it is ready to be reduced."""
 
     name: Text
     bytes: Bytes
@@ -105,10 +105,10 @@ class Profile(Value):
     With a `topology`, `link` is the link between two ranks on one host. `network` says how the other links differ.
     `racks` are the ranks under each switch. `nics[r]` is the factor by which a byte takes longer through rank r's NIC
     ([]: no NIC is slower). Several ranks may use one NIC. `incast` is the time of a byte between hosts if a host
-    exchanges with several hosts at once, divided by its time in a ring (null: not measured). `packet_loss` is the
-    packet loss of the worst link, and is assumed for all links. `rail_shares` has the share of a large buffer that each
-    rail of the job carried while the job's links were measured ({}: the job had one rail). The `rails` were each timed
-    alone. `cpu_cores` is the number of cores that all rails together may use (null: no limit). `executors` has
+    exchanges with several hosts at once, divided by the time of a byte in a ring (null: not measured). `packet_loss` is
+    the packet loss of the worst link, and is assumed for all links. `rail_shares` has the share of a large buffer that
+    each rail of the job carried while the job's links were measured ({}: the job had one rail). Each of the `rails` was
+    timed alone. `cpu_cores` is the number of cores that all rails together may use (null: no limit). `executors` has
     allreduces timed on CUDA devices: our schedules as one kernel ("fused") or by sends and receives ("messages"), and
     NCCL's own allreduce ("nccl"). `timed_schedules` are whole schedules that were timed on the ranks' own executor.
     `trials` are schedules that runs have tried beside the default one.
@@ -195,8 +195,8 @@ class Profile(Value):
         """The differences between the links that a call of all ranks uses; None if no difference is known.
 
         A profile with a topology gives that topology, with its hosts placed in the profile's racks. Without a topology,
-        each rack counts as a host whose ranks share a NIC, and every uplink counts as slow as the slowest uplink. If
-        NICs differ, each rank counts as a host instead.
+        each rack counts as a host whose ranks share a NIC, and all uplinks get the rate of the slowest uplink. If NICs
+        differ, each rank counts as a host instead.
         """
         found = self._network
         if len({*self.nics}) < 2:

@@ -49,8 +49,8 @@ class ScheduleSample(Value):
     """The times of one schedule for one size, from the last arrival to the end: one time per turn of a few calls.
 
     A turn's time is the median of its calls or, if the host's clock timed them, their mean. In the turns of `together`
-    no rank is late. In the turns of `late` one rank is late ([]: no rank was made late), in the last of these turns by
-    `late_by_s` seconds.
+    no rank is late. In the turns of `late` one rank is late ([]: no rank was made late). In the last of these turns it
+    is `late_by_s` seconds late.
     """
 
     bytes: Bytes
@@ -151,10 +151,10 @@ class TimedSchedules(Value):
 
     `executor` is "memory" (one process, whose ranks read each other's memory), "messages" (ranks of several processes)
     or "xla". XLA runs rounds as collective-permutes and "late_join" as whole collectives; its default schedule is
-    "lax", which is `lax.psum`. With "memory" and "messages", single schedules may name the executor "xla". `late` is
-    the rank that was made late. If there was not enough time for all schedules, `left_out` says for each size how many
-    were timed, and `seconds_for_all` is the time that timing all schedules would take. `others` is the share of
-    processor time that other programs took meanwhile, on the machine where they took most.
+    "lax", which is `lax.psum`. With "memory" and "messages", a schedule's own `executor` may be "xla". `late` is the
+    rank that was made late. If there was not enough time for all schedules, `left_out` says for each size how many were
+    timed, and `seconds_for_all` is the time that timing all schedules would take. `others` is the share of processor
+    time that other programs took meanwhile, on the machine where they took most.
     """
 
     executor: TimedExecutor

@@ -27,7 +27,8 @@ class Impact(Value):
 class Layer(Value):
     """A layer of the model.
 
-    `small` and `large` are the measured costs of losing shares of the layer's small and of its large gradients.
+    `small` has the measured costs of losing shares of the layer's small gradients, and `large` those of its large
+    gradients.
     """
 
     name: Annotated[Text, Field(min_length=1)]

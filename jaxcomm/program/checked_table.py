@@ -1,4 +1,4 @@
-"""Checks of a schedule's table of transfers before it is executed: indices, order, ports, rounds and volume."""
+"""Checks a schedule's table of transfers before it is executed: indices, order, ports, rounds and volume."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Symbolic execution of transfers. A value is represented by the set of ranks whose contributions it has, as bits."""
+"""Symbolic execution of transfers. A bit set represents a value: the ranks whose contributions the value has."""
 
 from __future__ import annotations
 
@@ -120,7 +120,7 @@ class Contributions:
     def _gather(
         self, transfers: Table, dst: Cells, adds: NDArray[np.bool_], arriving: NDArray[np.uint64]
     ) -> tuple[NDArray[np.int_], NDArray[np.uint64]]:
-        """The first transfer into each written cell, and the union of the contributions of all transfers into it."""
+        """The first transfer into each written cell, and the union of contributions of all transfers into that cell."""
         order = np.argsort(dst, kind="stable")
         transfers, arriving = transfers[order], arriving[order]
         starts = group_starts(dst[order])

@@ -41,7 +41,7 @@ def lower(schedule: Schedule) -> list[ProgramStep]:
 
 
 class Sum(NamedTuple):
-    """A sum at the end of a round: `rank` adds up its own chunk and the chunks that the other `reads` have sent."""
+    """A sum at the end of a round: `rank` adds up its own chunk and the chunks from the other ranks in `reads`."""
 
     round: int
     chunk: int
@@ -228,7 +228,7 @@ class _Chunk:
     def _add(
         self, round_: int, helpers: tuple[int, ...], reads: tuple[int, ...], writes: set[int], into: tuple[int, ...]
     ) -> None:
-        """Appends a step. The first helper that is not late executes it; if all are late, the first helper does."""
+        """Appends a step. The first helper that is not late executes it; if all helpers are late, the first one."""
         rank = next((helper for helper in helpers if helper not in self._late_ranks), helpers[0])
         index = len(self.drafts)
         self.drafts.append(_Step(round_, rank, reads, writes, into))

@@ -1,4 +1,4 @@
-"""Proofs that the messages of all ranks compute a collective, by executing them on sets of contributions."""
+"""Proves that the messages of all ranks compute a collective, by executing them on sets of contributions."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ _NOTHING = 0  # the value of a chunk that a rank does not hold
 
 
 def verify_messages(messages: Sequence[RankMessages], collective: CollectiveKind = "all_reduce") -> Proof:
-    """Proves that these messages give the collective's result, with the same bits on all ranks, at any rank speeds.
+    """Proves that the messages give the collective's result, with the same bits on all ranks, whatever their speeds.
 
     The proof executes round by round. A round's messages are sent at once and in any order, then its sums are done,
     then the next round begins. An operation depends only on earlier operations of its rank's list and on messages. So
@@ -101,7 +101,7 @@ def _check_round(each: RankMessages, index: int, round_: Round) -> None:
 
 
 def _match(messages: Sequence[RankMessages]) -> list[list[list[_Match]]]:
-    """The matches by rank and round. The i-th send from rank a to rank b matches b's i-th receive from a."""
+    """The matching sends and receives, by rank and round. Rank a's i-th send to b matches b's i-th receive from a."""
     sends: dict[tuple[int, int], list[tuple[int, Send]]] = defaultdict(list)
     receives: dict[tuple[int, int], list[tuple[int, Receive]]] = defaultdict(list)
     for each in messages:
@@ -130,7 +130,7 @@ def _match(messages: Sequence[RankMessages]) -> list[list[list[_Match]]]:
 
 
 class _Replay:
-    """Executes all ranks. A value is a number: equal numbers stand for equal bits."""
+    """Executes the messages of all ranks. A value is a number: equal numbers stand for equal bits."""
 
     def __init__(
         self, messages: Sequence[RankMessages], collective: CollectiveKind, matches: list[list[list[_Match]]]
@@ -138,7 +138,7 @@ class _Replay:
         self._messages, self._collective, self._matches = messages, collective, matches
         ranks, chunks = range(len(messages)), range(messages[0].chunks)
         self._contributions = [0, *(1 << rank for rank in ranks)]  # value -> the contributing ranks, as bits
-        self._sums: dict[tuple[int, ...], int] = {}  # the values added up, in this order -> their sum
+        self._sums: dict[tuple[int, ...], int] = {}  # the values in order of addition -> their sum
         gathered = collective == "all_gather"
         self._held = [[rank + 1 if chunk == rank or not gathered else _NOTHING for chunk in chunks] for rank in ranks]
         self._slots: list[dict[int, tuple[int, int]]] = [{} for _ in ranks]  # place -> chunk and value

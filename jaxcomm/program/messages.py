@@ -92,7 +92,7 @@ def compile_messages(schedule: Schedule) -> tuple[RankMessages, ...]:
 
 
 def rounds_of_all(schedule: Schedule) -> Iterator[tuple[int, list[Round]]]:
-    """Yields the rounds in which any rank sends: the number of the round, and every rank's part in the round.
+    """Yields the number of each round in which at least one rank sends, and every rank's part in the round.
 
     Rounds are counted from the first round of the first precondition. For errors see `compile_messages`.
     """

@@ -23,7 +23,7 @@ from jaxcomm.schedules import Schedule
 
 Numbers = NDArray[np.int32]
 
-NOTHING: Final = -1  # in the place of a chunk's number: no chunk
+NOTHING: Final = -1  # entry of a table of chunk numbers that means "no chunk"
 ADD: Final = -1  # the place of a chunk that is added to the rank's own chunk on arrival
 UNROLLED: Final = 16  # a program with at most this number of permutes has no loops
 _LONGEST = 2  # longest period of a loop, divided by the number of ranks
@@ -120,7 +120,7 @@ class _Draft(NamedTuple):
 
 
 def _draft(together: Sequence[Round], most: int) -> _Draft:
-    """Returns a round with its messages in permutes.
+    """Returns a round whose messages are divided into permutes.
 
     A sum of the rank's own chunk and one arriving chunk is computed on arrival, unless a later permute of the round
     still sends the rank's own chunk.
@@ -134,7 +134,8 @@ def _draft(together: Sequence[Round], most: int) -> _Draft:
         for pairs in matchings(messages)
         for start in range(0, max(len(messages[pair]) for pair in pairs), most)
     ]
-    # The permute that brings each chunk. If the chunk goes to the buffer, no later permute may send the old value.
+    # The index of the permute that brings each chunk. If the chunk goes to the buffer, no later permute may send the
+    # old value.
     when = {
         (*pair, chunk): index
         for index, (pairs, start) in enumerate(pieces)
@@ -194,7 +195,7 @@ def _number_slots(drafts: Sequence[_Draft], ranks: int) -> int:
 
 
 def _rolled(rounds: Sequence[_Draft], longest: int) -> Iterator[tuple[int, int]]:
-    """Yields iterations and period of successive loops that run these rounds. A shorter program may exist."""
+    """Divides the rounds into loops; yields each loop's iterations and period. A shorter program may exist."""
     pairs = [[_Both.of(permute) for permute in draft.permutes] for draft in rounds]
     plain = start = 0
     while start < len(rounds):

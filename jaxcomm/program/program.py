@@ -18,8 +18,8 @@ from jaxcomm.program.lowering import Alike, Draft, lower_alike
 from jaxcomm.schedules import Schedule
 
 MAGIC, VERSION = 0x4750434A, 1  # "JCPG" in little-endian bytes
-MAX_RANKS, MAX_CHUNKS = 1 << 12, 1 << 24  # bounds on the memory that a damaged file can make us allocate
-MAX_PIECES = 1 << 22  # limit of ranks · chunks of a compiled schedule, which compiles in some seconds
+MAX_RANKS, MAX_CHUNKS = 1 << 12, 1 << 24  # limits, so that a damaged file cannot make us allocate much memory
+MAX_PIECES = 1 << 22  # maximum of ranks · chunks; such a schedule compiles in some seconds
 _HEADER = 5
 _OP = 5  # words of an operation before its lists
 _NONE: Final = np.empty(0, np.int32)
@@ -110,7 +110,7 @@ def _encode(ranks: int, chunks: int, groups: list[Alike]) -> bytes:
 
     words = np.empty(_HEADER + int(size.sum()), "<u4")
     words[:_HEADER] = MAGIC, VERSION, ranks, chunks, len(order)
-    first = 0  # entry of the group's first step and chunk
+    first = 0  # index of the entry for the group's first step and chunk
     for group, each in zip(groups, waits, strict=True):
         members = len(group.chunks)
         own = index[first : first + members * len(each)].reshape(-1, members)

@@ -8,17 +8,17 @@ from jaxcomm.program.program import ProgramOp
 
 
 class ChunkRun:
-    """One chunk while a program runs in list order.
+    """The state of one chunk while a program runs in list order.
 
-    Two operations conflict if one writes a rank's chunk that the other reads or writes. Waits must order them, directly
-    or through other operations on the chunk.
+    Two operations conflict if one writes a rank's chunk that the other reads or writes. Waits must order conflicting
+    operations, directly or through other operations on the chunk.
     """
 
     def __init__(self, chunk: int, ranks: int) -> None:
         self._chunk = chunk
         self._holds = [frozenset([rank]) for rank in range(ranks)]
         self._bits = list(range(ranks))  # equal numbers stand for equal bits
-        self._sums: dict[tuple[int, ...], int] = {}  # the bits added up, in this order -> the bits of the sum
+        self._sums: dict[tuple[int, ...], int] = {}  # the operands' bits in order of addition -> the sum's bits
         self._ops: list[int] = []  # indices in the program; bit i of the sets below stands for the i-th index
         self._finished: dict[int, int] = {}  # op -> the operations that have finished when this op has finished
         self._writer = [0] * ranks

@@ -1,4 +1,4 @@
-"""Proofs, by execution on sets of contributions, that a schedule, a template or a program computes the sum."""
+"""Proves that a schedule, a template or a program computes the sum, by execution on sets of contributions."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from jaxcomm.schedules.one_late_rank import straggler_table
 from jaxcomm.schedules.reduce_scatter import reduce_scatter
 from jaxcomm.schedules.schedule import Table
 
-_BLOCK = 1 << 24  # bytes of contribution sets held at a time
+_BLOCK = 1 << 24  # bytes of contribution sets that are in memory at a time
 
 
 @dataclass(frozen=True)
@@ -79,10 +79,11 @@ def verify_template(template: Template, chunks: int) -> Proof:
     `Template` defines offsets and ages. Chunk c moves from round c on. If all its moves are before round `chunks`, the
     template determines them. For all such chunks three properties are enough: every offset sends once and receives
     once, so port limits hold; the receivers, dst + age, are all ranks except the chunk's owner; the sender of a chunk
-    has received the chunk before. The remaining chunks, which are the last ones, are executed.
+    has received the chunk before. The transfers of the remaining chunks, which are the last chunks, are executed.
 
     Raises:
-      PlanError: the template does not spread a chunk to every rank, or sends what a rank does not hold yet.
+      PlanError: the template does not spread a chunk to every rank, or makes a rank send a chunk that it does not hold
+        yet.
     """
     ranks, others, ages = template.ranks, template.ranks - 1, len(template.colours)
     if chunks < 2:
@@ -260,7 +261,7 @@ def _execute(schedule: Schedule) -> Proof:
 
 
 def _chunks_are_rotations(table: Table, ranks: int, chunks: int) -> bool:
-    """Whether every chunk c moves like chunk 0, with c added to all ranks mod n. Then chunk 0 proves all chunks."""
+    """Whether each chunk c moves like chunk 0 with c added to all ranks mod n. Then the proof of chunk 0 is enough."""
     if chunks != ranks or not len(table) or len(table) % ranks:
         return False
     rounds = int(table[-1, 0]) + 1

@@ -7,7 +7,7 @@ from jaxcomm.report.drawing import FONT, escaped
 
 
 def document(title: str, *parts: str) -> str:
-    """A page with a title, and these parts, which are HTML, below it."""
+    """A page with a title and, below the title, the given parts in HTML."""
     style = (
         f"body{{font-family:{FONT};color:{palette.INK};margin:2em auto;max-width:70em}}"
         "svg{max-width:100%;height:auto}pre{overflow-x:auto;line-height:1.4}"

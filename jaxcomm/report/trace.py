@@ -1,4 +1,4 @@
-"""Traces for ui.perfetto.dev and chrome://tracing: a run's calls, a schedule's rounds, and the parts of other traces.
+"""Traces for ui.perfetto.dev and chrome://tracing: a run's calls, a schedule's rounds, and parts for other traces.
 
 The format is Chrome's JSON: complete events ("X") with times in microseconds, and metadata ("M") that names tracks.
 """
@@ -24,8 +24,8 @@ Event = dict[str, Any]
 def of_sites(sites: Sequence[Mapping[str, Any]]) -> str:
     """The trace of a run's calls. Each site is a process of the trace, with a track per rank.
 
-    Each call is a slice for the rank's wait and a slice for the transfer. A site's recorded calls follow one another
-    without gaps.
+    On a rank's track, each call has a slice for the rank's wait and a slice for the transfer. A site's recorded calls
+    follow one another without gaps.
 
     Args:
       sites: the sites of `jaxcomm.stats()`.
@@ -40,8 +40,8 @@ def of_sites(sites: Sequence[Mapping[str, Any]]) -> str:
 def of_schedule(schedule: Schedule, nbytes: int, alpha: float, beta: float, topology: Topology | None = None) -> str:
     """The trace of a schedule's predicted rounds. Each rank has a track, with one slice per round in which it receives.
 
-    The late rank arrives when the other ranks have finished all rounds before its arrival. A phase's time is divided
-    among the phase's rounds as if all links had one rate.
+    The trace assumes that the late rank arrives just as the other ranks finish the rounds before its arrival. A phase's
+    time is divided among the phase's rounds as if all links had one rate.
 
     Args:
       schedule: any schedule.

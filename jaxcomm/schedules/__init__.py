@@ -1,7 +1,7 @@
 """Collective schedules as pure algorithms: the sender, the receiver and the chunk of every transfer, by round.
 
 Nothing here depends on JAX, files, links or programs. The package imports numpy. It uses OR-Tools only for a straggler
-schedule whose template has no closed form. Of jaxcomm it imports only the errors, the loader of OR-Tools and the C++
+schedule whose template has no closed form. From jaxcomm it imports only the errors, the loader of OR-Tools and the C++
 core, which runs list scheduling and the search for trees. Any package may import this one.
 """
 

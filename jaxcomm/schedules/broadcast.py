@@ -10,16 +10,16 @@ from jaxcomm.schedules.schedule import Op, Schedule, Table, check_rank, check_ra
 
 
 def broadcast(ranks: int, root: int) -> Schedule:
-    """AllReduce in which the late rank exchanges its whole buffer with one other rank, and both then spread the result.
+    """AllReduce in which the late rank exchanges its buffer with one other rank, and both ranks then spread the result.
 
     Takes `ceil(log2(ranks))` rounds of the whole buffer after the late rank's arrival.
 
     Args:
-      ranks: number of ranks n, at least 2; the buffer is cut into n − 1 chunks for the others' AllReduce.
+      ranks: number of ranks n, at least 2; the buffer is cut into n − 1 chunks for the AllReduce of the other ranks.
       root: the late rank, in [0, n).
 
     Returns:
-      A schedule whose `precondition` is an AllReduce of the others around a ring.
+      A schedule whose `precondition` is an AllReduce of the other ranks around a ring.
 
     Raises:
       ValueError: a rank out of range.

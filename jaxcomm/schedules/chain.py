@@ -19,13 +19,13 @@ def chain(ranks: int, late: Sequence[int], chunks: int, template: Template | Non
 
     The owner of a chunk is the rank that has the chunk's partial sum. Each late rank but the last becomes an owner,
     too: it takes over some chunks of every owner, so that all owners have equal shares, and sends the owners its part
-    of all other chunks. This takes less than the time of one buffer through a port. When the last rank arrives, all
-    others have reduce-scattered, and the schedule goes on as `straggler`.
+    of all other chunks. Joining takes a late rank less time than sending one buffer through a port. When the last rank
+    arrives, all other ranks have reduce-scattered, and the schedule goes on as `straggler`.
 
-    The second-to-last late rank sends everything except its own share. This takes the same time as a ReduceScatter of
-    all ranks but the last. In `straggler` all ranks but the last wait for each other and then run such a ReduceScatter.
-    So, counted from the last arrival, a chain is no faster than `straggler`. But in a chain the early ranks have done
-    their own part before, and their ports are free meanwhile.
+    The second-to-last late rank sends everything except its own share. Sending these chunks takes the same time as a
+    ReduceScatter of all ranks but the last. In `straggler` all ranks but the last wait for each other and then run such
+    a ReduceScatter. So, counted from the last arrival, a chain is no faster than `straggler`. But in a chain the early
+    ranks have done their own part before, and their ports are free meanwhile.
 
     Args:
       ranks: number of ranks n, at least 2.
@@ -115,7 +115,7 @@ def _join_table(ranks: int, late: tuple[int, ...], index: int, chunks: int) -> T
 
 
 def _volume(old: Sequence[int], new: Sequence[int], rank: int, chunks: int) -> int:
-    """Sum over the owners: the larger of the chunks that `rank` sends to the owner, and those it receives in return."""
+    """The sum over the owners of the larger number of chunks: those that `rank` sends to the owner, or gets from it."""
     before, given = np.resize(old, chunks), np.resize(new, chunks) == rank
     kept, got = (np.bincount(before[which]) for which in (~given, given))
     width = max(len(kept), len(got))

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Final, Literal
 
-FLAT_BYTES: Final = 16 << 10  # in all-reduces of at most this size each rank sends its whole buffer to all others
+FLAT_BYTES: Final = 16 << 10  # in all-reduces of at most this size each rank sends its whole buffer to all other ranks
 # On one host the limit is this number of bytes in all ranks' buffers together, because reading all buffers takes less
 # time there than a second round.
 FLAT_BYTES_ON_ONE_HOST: Final = 256 << 10

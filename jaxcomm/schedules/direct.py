@@ -1,4 +1,4 @@
-"""Direct: the fewest rounds that are still bandwidth-optimal, for ranks that exchange with all others at once."""
+"""Direct: the bandwidth-optimal schedule with the fewest rounds, for ranks that exchange with all others at once."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from jaxcomm.schedules.schedule import Op, Schedule, Table, check_ranks, join, r
 def direct(ranks: int) -> Schedule:
     """AllReduce in two rounds: rank i sums chunk i of all ranks, then sends the sum to all ranks.
 
-    Has the volume of a ring and takes 2 rounds instead of `2(ranks - 1)`, but needs `ranks - 1` ports per rank.
+    It has the volume of a ring, in 2 rounds instead of `2(ranks - 1)`, but needs `ranks - 1` ports per rank.
 
     Args:
       ranks: number of ranks n, at least 2; the buffer is cut into n chunks.

@@ -1,4 +1,4 @@
-"""Direct join: the fewest rounds in which a late rank can join, for ranks that exchange with all others at once."""
+"""Direct join: a late rank joins in the fewest possible rounds, if ranks exchange with all others at once."""
 
 from __future__ import annotations
 
@@ -11,12 +11,12 @@ from jaxcomm.schedules.schedule import Op, Schedule, Table, check_chunks, check_
 def direct_join(ranks: int, late: int, chunks: int) -> Schedule:
     """AllReduce in which one late rank exchanges with all others at once, after the others have reduce-scattered.
 
-    In each round the late rank exchanges one chunk with every other rank, and every other rank copies its sum of the
-    previous round to the rest. With `k = m(n-1)` chunks this takes `m + 1` rounds and moves `1 + (n-2)/k` buffers after
-    the late rank's arrival. With many chunks this is close to the volume of `straggler`, in a fraction of its rounds,
-    but the schedule needs `ranks - 1` ports per rank.
+    In each round the late rank exchanges a different chunk with every other rank. Every other rank also copies its sum
+    of the previous round to the remaining ranks. With `k = m(n-1)` chunks this takes `m + 1` rounds and moves
+    `1 + (n-2)/k` buffers after the late rank's arrival. With many chunks the volume is close to the volume of
+    `straggler`, and the rounds are far fewer. But the schedule needs `ranks - 1` ports per rank.
 
-    In the program each chunk is one operation of the rank that has the others' sum. This rank reads the late rank's
+    In the program each chunk takes one operation. The rank that has the others' sum of the chunk reads the late rank's
     chunk, adds it to the sum, and stores the result on all ranks.
 
     Args:

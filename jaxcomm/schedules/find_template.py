@@ -12,8 +12,8 @@ def template(ranks: int) -> Template:
     """The template with which a straggler schedule among n ranks takes the fewest rounds.
 
     For n = 2^L and n = 2^L − 1 the template has a closed form. For other n OR-Tools finds the template. A template is
-    pairwise if each rank sends to the rank from which it receives in the same round. This holds for all n = 2^L, and
-    for other even n if such a template exists. The same n always gives the same template.
+    pairwise if each rank sends to the rank from which it receives in the same round. The template is pairwise for all
+    n = 2^L, and for other even n if OR-Tools finds a pairwise template. The same n always gives the same template.
 
     Args:
       ranks: number of ranks n, at least 2, the late one included.
@@ -36,8 +36,9 @@ def _closed_form(ranks: int) -> Template:
     """Builds the template by a walk down the circle of offsets. `Template` defines offsets and ages.
 
     A rank's offset decreases by 1 in every round, so each rank takes this walk. The last age is L = ⌈log2 n⌉. If a rank
-    receives a chunk at age a < L, it sends the chunk at the ages a + 1 to L, and then receives its next chunk to send
-    on. The walk's step therefore has the length L − a. Where no step starts, a rank receives a chunk at age L.
+    receives a chunk at age a < L, it sends the chunk at the ages a + 1 to L. Then it receives the next chunk that it
+    will send. So the walk's step has the length L − a. At an offset where no step begins, a rank receives a chunk at
+    age L.
     """
     others, last = ranks - 1, (ranks - 1).bit_length()
     pairwise = ranks & (ranks - 1) == 0

@@ -3,7 +3,7 @@
 Neither half has a schedule for a late rank, because such a schedule would save no time. After its arrival the late rank
 must still send its parts of the others' n - 1 chunks, or receive these chunks. Its port is then busy for as long as a
 whole call in which all ranks arrive together. In a reduce-scatter the late rank's host must also still send the late
-rank's parts to other hosts. In an all-gather, any schedule brings the other ranks' chunks to the late rank's host
+rank's parts to other hosts. In an all-gather, every schedule brings the other ranks' chunks to the late rank's host
 before the arrival.
 """
 
@@ -22,14 +22,14 @@ Half = Literal["reduce_scatter", "all_gather"]
 
 
 def half(collective: Half, whole: Schedule) -> Schedule:
-    """The reduce-scatter that an all-reduce begins with, or its reverse, an all-gather.
+    """The reduce-scatter with which an all-reduce begins, or the all-gather that reverses this reduce-scatter.
 
-    Takes half the rounds, and half the volume, of the all-reduce.
+    The half takes half the rounds and half the volume of the all-reduce.
 
     Args:
       collective: the half to return.
-      whole: an all-reduce by `direct` or `ring` or, for a power of two of ranks, by `halving_doubling`. Each chunk gets
-        the number of the rank that has its sum first.
+      whole: an all-reduce by `direct` or `ring` or, if the number of ranks is a power of two, by `halving_doubling`. In
+        the half, each chunk has the number of the rank that is the first to have its sum.
 
     Raises:
       ValueError: `whole` does not leave one sum on each rank.
@@ -72,11 +72,11 @@ def hierarchical_half(collective: Half, links: HostLinks) -> Schedule:
 
 
 def hierarchical_halves(links: HostLinks) -> Schedule:
-    """AllReduce by the two hierarchical halves. Each rank sums one chunk and sends the sum to all.
+    """AllReduce by the two hierarchical halves. Each rank sums one chunk and sends the sum to all ranks.
 
     With many ranks in racks, each rank's chunk takes a different path through the racks, so few chunks fill all links.
-    The all-gather of some chunks runs at the same time as the reduce-scatter of others. `links` and the errors are
-    described at `hierarchical_half`.
+    The all-gather of some chunks runs at the same time as the reduce-scatter of other chunks. `links` and the
+    errors are described at `hierarchical_half`.
 
     Example:
       >>> links = jaxcomm.schedules.HostLinks.of([0, 0, 1, 1], "host", slow=10.0)
@@ -139,7 +139,7 @@ def _scatter_on_hosts(links: HostLinks) -> Table:
 
     for owner, home in enumerate(hosts):
         place = members[home].index(owner)
-        ends = [each[place % len(each)] for each in members]  # by host, the rank that has the host's sum of the chunk
+        ends = [each[place % len(each)] for each in members]  # for each host, the rank that has its sum of the chunk
         for host, end in enumerate(ends):
             # A host sums other hosts' chunks before its own. It begins with the chunks of the next host.
             turn = (home - host - 1) % len(members)

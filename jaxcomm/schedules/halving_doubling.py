@@ -1,4 +1,4 @@
-"""Recursive halving and doubling: logarithmic rounds with the volume of a ring when n is a power of two."""
+"""Recursive halving and doubling: few rounds (about 2·log2 n), and the volume of a ring if n is a power of two."""
 
 from __future__ import annotations
 
@@ -12,10 +12,10 @@ from jaxcomm.schedules.schedule import Op, Schedule, Table, check_ranks, join, r
 def halving_doubling(ranks: int, order: Sequence[int] = ()) -> Schedule:
     """AllReduce by recursive halving (ReduceScatter) and recursive doubling (AllGather).
 
-    Takes `2·log2(p)` rounds and the volume of a ring among p ranks, where p is the greatest power of two up to `ranks`.
-    Each of the other `ranks - p` ranks has a partner among the p ranks. Such a rank first sends its whole buffer to its
-    partner, which adds the buffer to its own. In the end the rank gets the result back from its partner. This costs two
-    more rounds of the whole buffer.
+    Let p be the greatest power of two up to `ranks`. The schedule takes `2·log2(p)` rounds and the volume of a ring
+    among p ranks. Each of the other `ranks - p` ranks has a partner among the p ranks. Such a rank first sends its
+    whole buffer to its partner, which adds the buffer to its own. In the end the rank gets the result back from its
+    partner. This costs two more rounds of the whole buffer.
 
     Args:
       ranks: number of ranks n, at least 2; the buffer is cut into p chunks.

@@ -1,4 +1,4 @@
-"""Hybrid: the straggler schedule for the chunks that the others had time to reduce, a ring for all other chunks."""
+"""Hybrid: the straggler schedule for the chunks that punctual ranks had time to reduce, a ring for other chunks."""
 
 from __future__ import annotations
 
@@ -15,8 +15,8 @@ from jaxcomm.schedules.template import Template
 def hybrid(ranks: int, straggler: int, chunks: int, covered: int, template: Template | None = None) -> Schedule:
     """AllReduce for a late rank that arrives before the others have reduce-scattered everything.
 
-    The first `covered` chunks, which the others have reduce-scattered, run the straggler schedule. Then the remaining
-    chunks go around a ring of all ranks; each step moves a block of `(chunks - covered) / ranks` chunks.
+    The straggler schedule sums the first `covered` chunks, which the others have reduce-scattered. Then the remaining
+    chunks go around a ring of all ranks. Each step of the ring moves a block of `(chunks - covered) / ranks` chunks.
 
     Args:
       ranks: number of ranks n, at least 2.

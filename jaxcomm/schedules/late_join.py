@@ -1,6 +1,6 @@
 """Late join: the late rank joins by a few whole collectives.
 
-This is for networks in which a broadcast takes no longer than one port takes to send the bytes once.
+This schedule is for networks in which a broadcast takes no longer than sending the bytes once through one port.
 """
 
 from __future__ import annotations
@@ -14,8 +14,9 @@ from jaxcomm.schedules.schedule import Op, Schedule, Table, check_chunks, check_
 def late_join(ranks: int, late: int, chunks: int) -> Schedule:
     """AllReduce in which the others allreduce first, and the late rank's chunks then pass through them in a pipeline.
 
-    The first of the others adds the late rank's chunk, each passes the sum on, and the last sends it to the late rank.
-    Takes `chunks + ranks - 1` rounds of one chunk after the late rank's arrival.
+    The first of the other ranks adds the late rank's chunk to its sum. Each rank passes the result on to the next, and
+    the last one sends it to the late rank. This takes `chunks + ranks - 1` rounds of one chunk after the late rank's
+    arrival.
 
     XLA's executor runs this schedule as whole collectives. The others run an all-reduce in their group. Then, for each
     chunk, the late rank broadcasts its part, and a permute sends the others' sum to the late rank.

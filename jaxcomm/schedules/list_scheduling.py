@@ -41,7 +41,7 @@ class PendingMove(NamedTuple):
 def in_rounds(moves: Sequence[PendingMove]) -> Table:
     """Returns the table of the moves, each in the first round that fits.
 
-    A move is in a later round than all moves that it waits for, and than all moves that its ports carry before it.
+    A move's round is later than the rounds of all moves that it waits for, and of all moves that its ports carry first.
 
     Args:
       moves: the moves, in an order that gives correct values.
@@ -57,7 +57,7 @@ def in_two_phases(moves: Sequence[PendingMove], late: Set[int], delay: float) ->
     Args:
       moves: the moves, in an order that gives correct values.
       late: ranks that arrive later than the others.
-      delay: the late ranks' lateness; infinite if the others do all moves that need no late rank before the arrival.
+      delay: the late ranks' lateness. If it is infinite, all moves that need no late rank precede the arrival.
     """
     rows = np.array([(move.src, move.dst, move.chunk, move.op, move.exchange) for move in moves], np.int64)
     src, dst, chunk, op, exchange = columns = rows.reshape(-1, 5).T.copy()

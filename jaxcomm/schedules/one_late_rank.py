@@ -17,9 +17,9 @@ from jaxcomm.schedules.template import Template, TemplateStep
 def straggler(ranks: int, straggler: int, chunks: int, template: Template | None = None) -> Schedule:
     """AllReduce in which one late rank joins after the others have reduce-scattered.
 
-    Takes `chunks - 1 + ceil(log2(ranks))` rounds after the late rank's arrival. No schedule can beat that if each rank
-    has one port, that is one peer to send to and one to receive from per round. All rounds are pairwise if the template
-    is pairwise.
+    The schedule takes `chunks - 1 + ceil(log2(ranks))` rounds after the late rank's arrival. No schedule can beat that
+    if each rank has one port: one peer to send to, and one peer to receive from, in each round. All rounds are pairwise
+    if the template is pairwise.
 
     Args:
       ranks: number of ranks n, at least 2.
@@ -34,8 +34,8 @@ def straggler(ranks: int, straggler: int, chunks: int, template: Template | None
       ValueError: a rank out of range, no chunk, or a template for another number of ranks.
       PlanError: the template needs OR-Tools, which is not installed.
 
-    Source: Devraj et al., "Accelerating AllReduce with a Persistent Straggler", section 3; the chunk count, and every n
-    that is not a power of two, are ours.
+    Source: Devraj et al., "Accelerating AllReduce with a Persistent Straggler", section 3. The number of chunks, and
+    the schedules for n that is not a power of two, are ours.
 
     Example:
       >>> schedule = jaxcomm.schedules.straggler(8, straggler=3, chunks=4)
@@ -59,9 +59,10 @@ def straggler(ranks: int, straggler: int, chunks: int, template: Template | None
 def straggler_table(ranks: int, late: int, chunks: int, template: Template | None, first: int = 0) -> Table:
     """The transfers of the chunks from `first` on.
 
-    Index i < N is the i-th of the N other ranks, index N the late rank. Chunk c goes from the late rank to index
-    c mod N in round c. The template's steps for age a move chunk c in round c + a, if c + a is less than the number k
-    of chunks. From round k on the template keeps rotating, and chunk numbers from k on stand for the last chunks.
+    Index i < N stands for the i-th of the N other ranks, and index N for the late rank. Chunk c goes from the late rank
+    to index c mod N in round c. The template's steps for age a move chunk c in round c + a, if c + a is less than the
+    number k of chunks. From round k on the template keeps rotating, and chunk numbers from k on stand for the last
+    chunks.
     """
     others = ranks - 1
     member = np.array([*all_but(late, ranks), late])
@@ -102,7 +103,7 @@ def _tail(others: int, chunks: int, template: Template, steady: Table) -> Iterat
     """The transfers of the rounds from `chunks` on, without copies of a chunk that the receiver already has."""
     rounds = chunks - 1 + others.bit_length()
     src, dst, age = np.array([TemplateStep(others, 0, 0), *template.among]).T
-    # Row c of `has` is chunk oldest + c. Chunks before `oldest` have reached all ranks.
+    # Row c of `has` is for chunk oldest + c. Chunks before `oldest` have reached all ranks.
     oldest = max(0, chunks - len(template.colours))
     has = np.zeros((chunks - oldest, others), bool)
     real = np.arange(oldest, chunks)

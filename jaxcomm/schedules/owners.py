@@ -1,4 +1,4 @@
-"""Trees along which chunks are summed where links have different rates. All links then finish at the same time.
+"""Trees along which chunks are summed if links have different rates, so that all links finish at the same time.
 
 A chunk is summed along a tree of ranks, and its sum returns along the same tree. Ranks with faster links sum more of
 the chunks. If a host's ranks first sum their parts within the host, and one of them sends the sum on, the host's shared
@@ -14,8 +14,8 @@ from typing import Final, NamedTuple
 
 from jaxcomm.schedules.ports import HostLinks, Port
 
-# A link's price per second is a ratio to the power of 2^5: the link's load with one more chunk, divided by the greatest
-# such load of any link. So almost only the busiest links count.
+# A link's price per second is r to the power of 2^5, where r is the link's load with one more chunk, divided by the
+# greatest such load of all links. So almost only the busiest links count.
 _SQUARINGS: Final = 5
 _DEEPER: Final = 0.001  # an edge that is not in the tree of `_in_tiers` must be cheaper by at least this price
 _TIERS: Final = range(3)  # moves within a host, within a rack, and between racks
@@ -33,21 +33,21 @@ class Tree(NamedTuple):
 class TreeFinder:
     """Finds the trees of chunks, one by one. Each tree is the cheapest at prices that rise with the links' loads.
 
-    With many chunks the time of the busiest link tends to the least time of any all-reduce. If the prices per second
-    sum to 1, the price of an all-reduce is at most its time. The messages that gather a chunk's parts contain a tree,
-    and the messages that spread the sum contain another tree. So an all-reduce costs at least the price of the cheapest
-    tree in both directions.
+    With many chunks the time of the busiest link tends to the least time of any all-reduce, for this reason: if the
+    prices per second sum to 1, the price of an all-reduce is at most its time. The messages that gather a chunk's parts
+    contain a tree, and the messages that spread the sum contain another tree. So an all-reduce costs at least the price
+    of the cheapest tree in both directions.
     """
 
     def __init__(self, links: HostLinks, late: Set[int] = frozenset()) -> None:
-        """Takes the links and the late ranks, for which the first sums of early chunks (see `next`) do not wait."""
+        """Takes the links and the late ranks. First sums of early chunks (see `next`) do not wait for late ranks."""
         self._links, self._late, self._ranks = links, late, range(len(links.hosts))
         self._loads: dict[bool, defaultdict[Port, float]] = {early: defaultdict(float) for early in (False, True)}
         racks = [links.racks[host] for host in links.hosts]
         # For each tier, each rank's part: the rank itself, its host, its rack, or the whole network. Parts of one tier
         # make up the parts of the next tier.
         self._parts: list[Sequence[int]] = [self._ranks, links.hosts, racks, [0] * len(racks)]
-        # For each tier, the ranks of each part of the next tier, without parts that consist of one part of this tier.
+        # For each tier, the ranks of each part of the next tier. Parts with a single part of this tier are left out.
         self._groups: list[list[list[int]]] = []
         for part, whole in pairwise(self._parts):
             groups = [[rank for rank in self._ranks if whole[rank] == each] for each in sorted({*whole})]
@@ -70,7 +70,7 @@ class TreeFinder:
     def load(self) -> float:
         """Load of the busiest link, in units of a chunk's transfer within a host.
 
-        An early chunk counts only with its messages after the late ranks' arrival.
+        For an early chunk, only the messages after the late ranks' arrival count.
         """
         return max(self._all_loads().values(), default=0.0)
 
@@ -80,7 +80,7 @@ class TreeFinder:
         Args:
           early: whether the other ranks sum their parts before the late ranks arrive. The messages of these sums are
             then free, and ranks of a late rank's host sum no parts of other hosts. Prices for an early chunk depend on
-            the loads of early chunks, prices for other chunks depend on the loads of all chunks.
+            the loads of early chunks. Prices for other chunks depend on the loads of all chunks.
         """
         early = early and bool(self._late)
         if early:
@@ -154,11 +154,11 @@ class TreeFinder:
     def _in_tiers(self, prices: Prices, reluctance: Sequence[int]) -> Tree:
         """The cheapest tree that sums on one rank of each host, then on one rank of each rack.
 
-        These ranks have the least `reluctance` in their host or rack, and among such ranks the least price. The price
-        of an edge is the price of receiving a chunk at the child plus the price of sending a chunk at the parent.
+        These ranks have the least `reluctance` in their host or rack. Among several such ranks the price decides. The
+        price of an edge is the price of receiving a chunk at the child plus the price of sending a chunk at the parent.
         """
-        summed = [0.0 for _ in self._ranks]  # by rank, the price of summing on this rank the part that it is in
-        heads: list[dict[int, int]] = []  # by tier and part, the rank that sums the part and sends it to another part
+        summed = [0.0 for _ in self._ranks]  # for each rank, the price of summing its part on this rank
+        heads: list[dict[int, int]] = []  # for each tier and part, the rank that sums it and sends it to another part
         for tier in _TIERS:
             part = self._parts[tier]
             heads.append({})

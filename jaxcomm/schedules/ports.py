@@ -46,8 +46,8 @@ class HostLinks(NamedTuple):
         """Returns the links of a network in which links may have different rates.
 
         Args:
-          hosts: the host of every rank, numbered as they appear.
-          nic: whether each rank has a NIC, or all ranks of a host share one.
+          hosts: the host of every rank. Hosts are numbered in the order in which they appear.
+          nic: "rank" if each rank has a NIC of its own, "host" if all ranks of a host share one.
           slow: the time of a chunk between hosts, divided by its time within a host.
           racks: the rack of every host; () means that all hosts are in one rack.
           nics: by rank, a factor on `slow` for the NIC that the rank uses; () means that all NICs are equal.

@@ -26,8 +26,8 @@ def reduce_scatter(ranks: int, late: int, chunks: int, num_chunks: int) -> Sched
 def reduce_scatter_to(ranks: int, late: tuple[int, ...], owners: tuple[int, ...], chunks: int) -> Schedule:
     """ReduceScatter of the N ranks that are not late, in which only some of them sum chunks.
 
-    The i-th of these ranks sums chunk c, with i = owners[c mod len(owners)]. In each of the N − 1 rounds every rank
-    sends a different receiver its parts of all chunks that the receiver sums.
+    The i-th of these ranks sums chunk c, with i = owners[c mod len(owners)]. In the N − 1 rounds every rank sends to
+    each other rank once: its parts of all chunks that the receiver sums.
 
     Args:
       ranks: number of ranks, the late ones included.

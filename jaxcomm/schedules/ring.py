@@ -1,4 +1,4 @@
-"""Ring: bandwidth-optimal among ranks with one port each that arrive together."""
+"""Ring: a bandwidth-optimal schedule for ranks that have one port each and arrive together."""
 
 from __future__ import annotations
 
@@ -12,7 +12,8 @@ from jaxcomm.schedules.schedule import Op, Schedule, Table, check_ranks, join, r
 def ring(ranks: int) -> Schedule:
     """AllReduce around a ring: every chunk goes around once to be summed, and once more to be copied.
 
-    Takes `2(ranks - 1)` rounds of one chunk per rank. This is the least volume when all ranks arrive together.
+    The ring takes `2(ranks - 1)` rounds of one chunk per rank. No schedule has a smaller volume if all ranks arrive
+    together.
 
     Args:
       ranks: number of ranks n, at least 2; the buffer is cut into n chunks.

@@ -52,7 +52,7 @@ class Schedule:
       ranks: number of ranks n.
       num_chunks: number k of equal pieces that the buffer is cut into.
       num_rounds: number of rounds after the late rank's arrival.
-      volume: sum over the rounds of the largest number of chunks that a rank sends, or receives, in that round.
+      volume: the largest number of chunks that one rank sends or receives in a round, summed over all rounds.
       ports: number of distinct peers that a rank may send to in one round. It may receive from the same number.
       unroll: makes the table of transfers from `parameters`; must be pure.
       parameters: arguments of `unroll`. If a function of this package made the schedule, they are also the arguments of
@@ -184,7 +184,7 @@ class PortLoad(NamedTuple):
 
 
 def loads(table: Table) -> tuple[PortLoad, PortLoad]:
-    """The loads of sending and of receiving, sorted by round."""
+    """The loads of the sending ports and of the receiving ports, each sorted by round."""
     ranks = int(table[:, 1:3].max()) + 1 if len(table) else 1
 
     def load(own: int, other: int) -> PortLoad:

@@ -21,8 +21,8 @@ def stragglers(ranks: int, late: Sequence[int], chunks: int) -> Schedule:
     is then passed on so that every rank sends and receives n − 1 + q messages per n chunks. With many chunks the time
     tends to (n−1+q)/n times the time of the buffer through one port. No schedule with one port per rank can beat that.
     The time of the first n chunks is up to about three times the time of n later chunks (3.3 times with 82 ranks, one
-    of them late). Half of the first n chunks take hardly less time, so fewer than n chunks do not pay. For one late
-    rank use `straggler`.
+    of them late). A schedule with n/2 chunks takes hardly less time than one with n, so fewer than n chunks are not
+    worthwhile. For one late rank use `straggler`.
 
     Args:
       ranks: number of ranks n, at least 2.
@@ -90,7 +90,7 @@ def _table(ranks: int, late: tuple[int, ...], chunks: int) -> Table:
 
 
 class _Message(NamedTuple):
-    """A chunk that one index sends to another. Indices below n − q are the early ranks, the last q the late ranks."""
+    """A chunk that one index sends to another. Indices below n − q stand for early ranks, the last q for late ranks."""
 
     src: int
     dst: int
@@ -222,6 +222,6 @@ def _rounds(messages: Sequence[_Message], ranks: int, degree: int) -> list[int]:
 
 
 def _first(bits: int, start: int) -> int:
-    """The number of the first bit set from `start` on, or, if there is no such bit, of the first bit set from 0 on."""
+    """The number of the first set bit from `start` on. If there is no such bit, the first set bit of all."""
     bits = (bits >> start) << start or bits
     return (bits & -bits).bit_length() - 1

@@ -69,7 +69,7 @@ class Template:
 
     @property
     def home(self) -> TemplateStep:
-        """The one row that sends to the late rank. Age 0 is an exchange; a greater age returns the finished chunk."""
+        """The row that sends to the late rank. At age 0 it is an exchange; at other ages it returns the final sum."""
         src = self.send_peer.index(self.ranks - 1)
         return TemplateStep(src, self.ranks - 1, self.send_age[src])
 
@@ -89,7 +89,7 @@ class Template:
 
     @cached_property
     def steps(self) -> tuple[TemplateStep, ...]:
-        """All rows: first the row that sends from the late rank (offset N), then the others by the sender's offset."""
+        """All rows: first the late rank's row (offset N), then the other rows by the sender's offset."""
         sends = zip(range(self.ranks - 1), self.send_peer, self.send_age, strict=True)
         return (TemplateStep(self.ranks - 1, 0, 0), *(TemplateStep(*send) for send in sends if send[1] != NOBODY))
 
@@ -101,8 +101,9 @@ class Template:
     def least(self, chunks: int) -> int:
         """The least number of chunks such that a proof for this number also holds for `chunks`.
 
-        When the last chunk leaves the late rank, only the last A chunks still travel (A: the number of ages). If there
-        are A + 1 chunks, one more chunk only delays the transfers of the last A by a round and shifts them by one rank.
+        Let A be the number of ages. When the last chunk leaves the late rank, only the last A chunks still travel. If
+        there are A + 1 chunks or more, one more chunk only delays the transfers of the last A chunks by a round, and
+        shifts them by one rank.
         """
         return min(chunks, len(self.colours) + 1)
 

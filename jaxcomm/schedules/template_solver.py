@@ -47,7 +47,7 @@ def search(ranks: int) -> Template:
 
 
 def _moves(colours: tuple[int, ...]) -> list[_Move]:
-    """All moves between two states that each have one age of each colour."""
+    """All moves from one state to another. A state has one age of each colour."""
     greatest = len(colours)
     ages = [[age for age in range(1, greatest + 1) if colours[age - 1] == colour] for colour in (0, 1)]
     moves = []
@@ -94,7 +94,7 @@ def _solve(others: int, moves: list[_Move], pairwise: bool) -> list[TemplateStep
 
 
 def _swaps(model: Any, moves: list[_Move], times: list[Any], others: int) -> dict[tuple[int, int], Any]:
-    """The number of swaps between moves of two kinds. Each move of a swap sends the chunk that the other receives."""
+    """For each pair of kinds of moves, the number of swaps. In a swap each move sends what the other one receives."""
     swaps: dict[tuple[int, int], Any] = {}
     partners: list[list[Any]] = [[] for _ in moves]
     for i, a in enumerate(moves):

@@ -14,7 +14,7 @@ from jaxcomm.schedules.owners import Tree, TreeFinder
 from jaxcomm.schedules.ports import HostLinks, PortUse, arrival
 from jaxcomm.schedules.schedule import Op
 
-LEAD: Final = 8  # a host sums a chunk this number of inter-host transfers before the chunk's turn
+LEAD: Final = 8  # a host sums a chunk before its turn, by the time of this number of transfers between hosts
 
 Row = tuple[int, int, int, Op]  # round, source, destination, op
 

@@ -1,4 +1,4 @@
-"""Schedules for a late rank given transfer by transfer, for networks that no closed form fits well."""
+"""Lists of transfers as schedules for a late rank, for networks that no closed form fits well."""
 
 from __future__ import annotations
 
@@ -11,9 +11,9 @@ from jaxcomm.schedules.schedule import Op, Schedule, Table, check_chunks, check_
 COLUMNS = ("round", "sender", "receiver", "chunk", "op")  # the numbers of a transfer
 
 
-@functools.lru_cache(maxsize=16)  # many entries of a plan name the same schedule
+@functools.lru_cache(maxsize=16)  # many entries of a plan have the same schedule
 def listed(ranks: int, late: int, chunks: int, before: tuple[int, ...], after: tuple[int, ...]) -> Schedule:
-    """AllReduce by two lists of transfers: before a late rank arrives, and after.
+    """AllReduce by two lists of transfers: one for the time before a late rank arrives, one for the time after.
 
     `jaxcomm.plan.verify` proves whether the transfers give every rank every sum.
 

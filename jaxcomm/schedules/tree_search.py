@@ -98,7 +98,7 @@ class Trees(NamedTuple):
 
 
 def improve(schedule: Schedule, links: MessageSeconds, late: int, delay: float, tries: int, seed: int) -> Schedule:
-    """Returns a schedule with the best trees and order of messages found, by the search's clock.
+    """Returns a schedule with the trees and the message order that the search found to be fastest in its model.
 
     Args:
       schedule: the schedule from which the search starts.

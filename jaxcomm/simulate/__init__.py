@@ -1,4 +1,4 @@
-"""Predicted times: one schedule in closed form, one run message by message, or a plan over sizes, delays and ranks.
+"""Predicts times: of a schedule in closed form, of a run message by message, or of a plan over ranks, sizes and delays.
 
 Pure numpy, no JAX. Imports schedules, program, profile and plan. Planner, report and cli import this package.
 """

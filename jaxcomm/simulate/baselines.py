@@ -8,9 +8,9 @@ places, where this module assumes:
                 the workers one after the other.
   double tree   log is to base 2; pushing k chunks through a tree takes log N + k hops of S/k bytes.
   gossip        The transfer is a lower bound, for a worker with two peers that are both in other racks.
-  DS-Sync       The cost is the greater of two: a pair over the slow uplink, and a ring of the G − 1 workers that stay
-                in their rack. The table prints the ring's transfer with β₁, and the latencies of both groups. Here the
-                latency of the group that ends last counts.
+  DS-Sync       The cost is the greater of two costs: of a pair over the slow uplink, and of a ring of the G − 1 workers
+                that stay in their rack. The table prints the ring's transfer with β₁, and the latencies of both groups.
+                Here the latency of the group that ends last counts.
 """
 
 from __future__ import annotations

@@ -34,9 +34,9 @@ class BetweenHosts(TimedCosts):
     A factor is measured seconds divided by modelled seconds. A timed schedule has its own factor at each timed size.
     For other schedules the factor is the median of the schedule's kind or, if no schedule of this kind was timed, the
     median of all schedules. Between timed sizes the factor is interpolated. Below the smallest and above the largest
-    timed size, the factor of the nearest timed size holds. But if the largest timed size is below the size from which
-    bytes bound the times (see BOUND_BY_BYTES), the factor is 1 from that size on, because the links were measured with
-    large messages.
+    timed size, the factor of the nearest timed size holds. There is one exception: from a certain size on (see
+    BOUND_BY_BYTES), links' rates determine all times. If all timed sizes are smaller, the factor is 1 from that size
+    on, because the links were measured with large messages.
     """
 
     @classmethod
@@ -53,7 +53,7 @@ class BetweenHosts(TimedCosts):
 
     @property
     def between_hosts(self) -> bool:
-        """True, because links between hosts bound the times."""
+        """True, because links between hosts determine the times."""
         return True
 
     def phases(self, schedule: Schedule, nbytes: int) -> tuple[float, float]:
@@ -63,11 +63,11 @@ class BetweenHosts(TimedCosts):
         return max(0.0, together * (before + after) - late * after), late * after
 
     def reaches(self, nbytes: int) -> bool:
-        """True for every size, because beyond the timed sizes times follow from the links."""
+        """True for every size, because the links determine the times beyond the timed sizes."""
         return True
 
     def _of(self, schedule: Schedule) -> tuple[dict[int, float], dict[int, float]]:
-        """Returns a schedule's factors by size: of calls with no late rank, and of calls with one."""
+        """Returns a schedule's factors by size, for calls with no late rank and for calls with one."""
         own = {sample.bytes: _timed_to_links(self.model, schedule, sample) for sample in self.samples(schedule) or ()}
         found = {**self._of_kinds[""], **self._of_kinds.get(schedule.kind, {}), **own}
         together, late = ({size: each[column] for size, each in found.items()} for column in (0, 1))
@@ -89,7 +89,7 @@ class BetweenHosts(TimedCosts):
 
     @cached_property
     def _far(self) -> dict[int, float]:
-        """The size from which bytes bound all schedules, with the factor 1; empty if a timed size reaches this size."""
+        """The size from which links' rates determine all times, with factor 1; empty if a timed size is as large."""
         assert isinstance(self.model, LinkCosts)
         links, ranks = self.model.links, max(schedule.ranks for schedule in self._tables)
         size = math.ceil(BOUND_BY_BYTES * ranks * links.alpha / links.beta) if links.beta else 0

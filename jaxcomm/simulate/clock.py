@@ -1,4 +1,4 @@
-"""A schedule's time on links that differ, for any latency and size, from cached simulations, message by message.
+"""A schedule's time on links that differ. Cached simulations give the time for any latency and size.
 
 A message of b bytes occupies both its ports for bβ, and arrives α later. A port starts its next message of the same
 round when the port is free, and a message of a later round when the previous message has arrived. With more than
@@ -75,7 +75,7 @@ def differences(left: tuple[float, ...]) -> tuple[float, ...]:
 
 
 def _first_phase(schedule: Schedule, late: frozenset[int]) -> int:
-    """The index of the first phase that needs any of the late ranks."""
+    """The index of the first phase that needs at least one of the late ranks."""
     absent = [phase.late_ranks for phase in schedule.phases[1:]]
     return sum(late <= each for each in absent) if late else 0
 
@@ -89,8 +89,8 @@ class _Curve:
     """`left_seconds`, interpolated. The unit of time is the time of a message of the whole buffer.
 
     `share` is the bytes' share of this unit; the rest is α. Between two simulated shares, times are interpolated if the
-    time in the middle is close to the line. This check is enough without shared links: a time is the length of the
-    longest chain of messages, and so the maximum of linear functions of the share. At a shared link, the order of
+    time in the middle is close to the line. Without shared links this check is enough, because a time is the length of
+    the longest chain of messages, and so the maximum of linear functions of the share. At a shared link, the order of
     messages may change with the share, and times may jump. With shared links, the times at the quarters are therefore
     checked, too.
     """

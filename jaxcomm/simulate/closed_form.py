@@ -111,7 +111,7 @@ def mean_seconds(
 
 
 def staggered(times: Sequence[float], releases: ArrayLike) -> float:
-    """Mean time of consecutive phases, each of which waits for more ranks, from the last rank's arrival on.
+    """Mean time from the last rank's arrival to the end of consecutive phases, each of which waits for more ranks.
 
     A phase starts when the previous phase is done and all ranks of the phase have arrived. For two phases the mean time
     is `Delays.exposed` of the first phase plus the seconds of the second phase.
@@ -160,9 +160,9 @@ def lower_bound(
     ports: int = PORTS,
     topology: Topology | None = None,
 ) -> float:
-    """Mean time that no allreduce can beat after the late rank's arrival, if ranks send and receive through one port.
+    """Lower bound of an all-reduce's mean time after the late rank's arrival. Ranks send and receive at one port each.
 
-    If that port exchanges with p peers at once, one rank's data reaches at most (p+1)^r ranks in r rounds. So
+    If a port exchanges with p peers at once, one rank's data reaches at most (p+1)^r ranks in r rounds. So
     log_{p+1}(n) rounds are needed. For a delay of d·sβ the volume is at least max(1, (n-1)(2-d)/n) buffers: the late
     rank's port moves the buffer once, and all ports together move 2(n-1) buffers, except the buffers that fit into the
     delay. If NICs differ, hosts with their rates take the place of ranks: each host sends its buffer once, and all
@@ -192,7 +192,7 @@ def lower_bound(
 def half_lower_bound(
     ranks: int, nbytes: int, alpha: float, beta: float, ports: int = PORTS, topology: Topology | None = None
 ) -> float:
-    """Time that no reduce-scatter and no all-gather can beat if ranks arrive together and have one port each.
+    """Lower bound of the time of a reduce-scatter or an all-gather, if ranks arrive together and have one port each.
 
     In a reduce-scatter a rank sends its parts of all other ranks' chunks: (n-1)/n buffers together. A host of m ranks
     sends at least one message per chunk of another host: (n-m)/n buffers together through its NICs. In an all-gather

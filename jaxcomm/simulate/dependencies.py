@@ -33,16 +33,16 @@ class Lists(NamedTuple):
 class Dependencies(NamedTuple):
     """The messages of one schedule in the order in which every port serves them, and their dependencies.
 
-    All chunks that one rank sends another in one round form one message. In a round, a rank serves its peers by
-    distance, so that no two ranks wait for the same third rank. A message starts when three conditions hold: its
+    All chunks that one rank sends another in one round form one message. In a round, a rank serves its peers in order
+    of distance, so that no two ranks wait for the same third rank. A message starts when three conditions hold: its
     sender's and its receiver's ports are done with their earlier messages; earlier rounds have written all chunks that
     the message reads; and earlier rounds have read all chunks that the message overwrites or adds to. A message does
     not wait for other additions to the same chunk, because a sum consists of the contributions that have arrived.
 
-    If each of many messages depends on each of many others, all these dependencies pass through one point: a node that
-    is not a message and takes no time. The indices of points come after the indices of messages. `on_end` has rows
-    (before, after) in which `after` waits for the arrival of `before`. In the rows of `on_free`, `after` waits only
-    until the ports of `before` are free. If both are messages, `before` has the smaller index.
+    If each of many messages depends on each of many other messages, all these dependencies pass through one point: a
+    node that is not a message and takes no time. The indices of points come after the indices of messages. `on_end` has
+    rows (before, after) in which `after` waits for the arrival of `before`. In the rows of `on_free`, `after` waits
+    only until the ports of `before` are free. If `before` and `after` are messages, `before` has the smaller index.
 
     A port may be faster than the other port of a message, or than a shared link on the path. Then the faster port
     serves the message at any time between its start and its arrival, and can serve other messages meanwhile. Points
@@ -110,7 +110,7 @@ class Dependencies(NamedTuple):
 
 
 def _chunk_edges(touched: Ints, uses: Ints, message: Ints, rounds: int, messages: int) -> tuple[Ints, int]:
-    """Returns rows (before, after) of messages that wait because of a chunk, and the number of points.
+    """Returns rows (before, after) in which `after` waits for `before` because of a chunk, and the number of points.
 
     A touch is one chunk of a message, at the sender or at the receiver. Touches of one rank, chunk and round form a
     group. Touches of one rank and chunk in several rounds are one group if all of them only read, or all only add. A
@@ -156,6 +156,6 @@ def _following(port: Ints) -> tuple[Ints, Ints]:
 
 
 def _counted(sizes: Ints) -> Ints:
-    """0, 1, …, size − 1 for each of the sizes in turn."""
+    """Returns the numbers 0, 1, …, size − 1 for each of the sizes in turn."""
     counted: Ints = np.arange(sizes.sum()) - np.repeat(np.cumsum(sizes) - sizes, sizes)
     return counted

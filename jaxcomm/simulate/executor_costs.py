@@ -4,8 +4,9 @@
     costs.cost(schedule, nbytes, lateness)      # seconds from the late rank's arrival to the end
 
 An executor's model describes the work for a schedule by amounts of several terms (`executor_work`). Each term's unit
-cost is fitted to whole schedules that were timed on the executor (`TermCosts`). Schedules that were timed themselves
-are interpolated between sizes instead (`TimedCosts`). Without timed schedules, only α and β are known (`LinkCosts`).
+cost is fitted to whole schedules that were timed on the executor (`TermCosts`). If a schedule was timed itself, its
+times are interpolated between sizes instead (`TimedCosts`). Without timed schedules, only α and β are known
+(`LinkCosts`).
 """
 
 from __future__ import annotations
@@ -60,7 +61,7 @@ class Costs(ABC):
 class LinkCosts(Costs):
     """A round that moves b bytes takes α + bβ. Where links differ, messages are timed one by one instead (`clock`).
 
-    Where links differ, a schedule that names no late rank also does what it can before the `late` ranks arrive.
+    If links differ, even a schedule that names no late rank does what it can before the `late` ranks arrive.
     """
 
     links: Cluster
@@ -86,7 +87,7 @@ class TermCosts(Costs):
 
 @dataclass(frozen=True)
 class TimedCosts(Costs):
-    """Costs of timed schedules, interpolated between sizes, and of other schedules, by the executor's model.
+    """Costs of schedules: interpolated between sizes if the schedule was timed, otherwise from the executor's model.
 
     The model is fitted to the timed schedules that consist of rounds.
 
@@ -157,7 +158,7 @@ class TimedCosts(Costs):
 
     @property
     def between_hosts(self) -> bool:
-        """Whether links between hosts bound the times."""
+        """Whether links between hosts determine the times."""
         return False
 
     @cached_property
@@ -305,7 +306,7 @@ def _seconds(sample: ScheduleSample) -> tuple[float, float]:
 
 
 def _amounts(work: Work, tables: Sequence[tuple[Schedule, Sequence[ScheduleSample]]]) -> Floats:
-    """The terms, in two rows per sample: the work with no late rank, and the work after a late rank's arrival.
+    """Returns two rows of terms per sample: the work with no late rank, and the work after a late rank's arrival.
 
     If no call with a late rank was timed, both rows are the work with no late rank.
     """

@@ -23,7 +23,7 @@ from jaxcomm.simulate import clock, closed_form
 from jaxcomm.simulate.incast import link_of
 
 TINY_WORK: Final = 1 << 20  # a call that reads and stores at most these bytes runs on its last rank, without a worker
-STREAM_BYTES: Final = 64 << 20  # if all ranks' buffers have at least these bytes, stores bypass the caches
+STREAM_BYTES: Final = 64 << 20  # if all ranks' buffers together have at least these bytes, stores bypass the caches
 NEAR_BYTES: Final = (4 << 20, 8 << 20, 16 << 20, 32 << 20)  # candidates for `near` in `_memory`
 SEGMENT_BYTES: Final = 256 << 10  # longest segment of a message within a host
 
@@ -43,10 +43,10 @@ def work_of(executor: TimedExecutor, links: Cluster, late: int) -> list[Work]:
 def _memory(schedule: Schedule, nbytes: int, near: int) -> Floats:
     """The work of threads that read and store in memory that all threads share.
 
-    The terms are the call, waking workers, operations, and two byte counts for each level at which the buffers may be:
-    the nearer caches (if all ranks' buffers have up to `near` bytes), the farther caches, and memory. A store to a
-    cache first fetches the line, so for caches the counts are bytes touched (read or stored) and bytes stored. Stores
-    to memory fetch nothing, so for memory the counts are bytes read and bytes stored.
+    The terms are the call, the waking of workers, the operations, and two byte counts for each level that may hold the
+    buffers. The levels are the nearer caches (if all ranks' buffers together have at most `near` bytes), the farther
+    caches, and memory. A store to a cache first fetches the line, so for caches the counts are bytes touched (read or
+    stored) and bytes stored. Stores to memory fetch nothing, so for memory the counts are bytes read and bytes stored.
     """
     total, is_tiny = schedule.ranks * nbytes, _counts(schedule)[:, 1:].sum() * nbytes / schedule.num_chunks <= TINY_WORK
     workers = 1 if is_tiny else min(schedule.ranks, os.cpu_count() or 1)
@@ -62,7 +62,7 @@ def _memory(schedule: Schedule, nbytes: int, near: int) -> Floats:
 
 @lru_cache(maxsize=512)
 def _counts(schedule: Schedule) -> Floats:
-    """[2, 4]: operations, and chunks read, stored and touched, before and after the late rank's arrival."""
+    """Returns [2, 4]: operations, chunks read, chunks stored and chunks touched, before the arrival and after it."""
     steps = lower(schedule)
     before = len(lower(schedule.precondition)) if schedule.precondition else 0
     rows = [(1.0, len(step.reads), len(step.writes), len({*step.reads, *step.writes})) for step in steps]

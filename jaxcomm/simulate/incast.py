@@ -37,7 +37,7 @@ def met(schedule: Schedule, nbytes: int, links: C) -> C:
 
 
 def link_of(schedule: Schedule, nbytes: int, links: Cluster) -> tuple[float, float, Topology | None]:
-    """α, β and topology after the slowdown of `met`, in the argument order of the cost functions."""
+    """Returns α, β and topology after the slowdown by `met`, in the order in which cost functions take them."""
     found = met(schedule, nbytes, links)
     return found.alpha, found.beta, found.topology
 

@@ -22,10 +22,10 @@ def repairs(
 
     TCP (`bound` None) retransmits lost packets after a round trip if three later packets show the loss, and after its
     timeout if one of the last three packets, or a retransmitted packet, is lost. With a bound, a message is complete
-    when at most that share of its packets is missing. Otherwise the sender asks which packets are missing, and
-    retransmits these packets. This question takes a round trip, and is never lost. With equal draws the same packets
-    are lost under every bound. So a message with a bound never sends more packets, or waits longer, than with TCP.
-    TCP's congestion control is not modelled.
+    when at most the share `bound` of its packets is missing. If more packets are missing, the sender asks which packets
+    these are, and retransmits them. This question takes a round trip, and is never lost. With equal draws the same
+    packets are lost under every bound. So with a bound, a message never sends more packets and never waits longer than
+    with TCP. TCP's congestion control is not modelled.
 
     Args:
       packets: number of packets of every message.

@@ -1,4 +1,4 @@
-"""The least time of an all-reduce on hosts and racks whose links have any rates.
+"""The least time of an all-reduce on hosts and racks, for arbitrary rates of the links.
 
 Divide the ranks into any p parts, and follow one chunk. Before a rank has the sum of the chunk, every part that does
 not contain this rank has sent a message with its own contributions to another part. Afterwards all these parts must
@@ -75,7 +75,7 @@ def _time(units: Sequence[_Unit]) -> float:
 
 
 def _best(unit: _Unit, time: float) -> _Parts:
-    """The division of a unit into parts with the greatest excess of messages over the amount that is sent in `time`."""
+    """The division of a unit into parts whose number of messages most exceeds the number that they send in `time`."""
     options = [unit.whole] if unit.whole else []
     if unit.divided:
         options.append(_sum([_best(each, time) for each in unit.divided]))

@@ -47,7 +47,7 @@ class Messages:
 
 @dataclass(frozen=True)
 class Run:
-    """Times of a run. Rank r was done at `finish_s[r]`. `phases` are the preconditions and, last, the schedule."""
+    """Times of a run. Rank r was done at `finish_s[r]`. `phases` has the preconditions first, the schedule last."""
 
     finish_s: Floats
     phases: tuple[Messages, ...]

@@ -55,7 +55,7 @@ def sweep(
       ranks: numbers of ranks.
       sizes: bytes of the buffer.
       delays: seconds that the late rank is late.
-      cluster: the links. The topology counts only for its own number of ranks.
+      cluster: the links. The topology is used only for its own number of ranks.
       plan: a plan to predict as well.
       ports: peers that a rank can exchange with at once.
     """

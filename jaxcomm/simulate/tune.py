@@ -96,7 +96,7 @@ def covering(ranks: int, nbytes: int, longest: float, alpha: float, beta: float,
     Args:
       ranks: number of ranks n.
       nbytes: size of the buffer s.
-      longest: seconds, the longest delay worth covering.
+      longest: the longest delay worth covering, in seconds.
       alpha: seconds per round α.
       beta: seconds per byte β.
       count: greatest number of members.
@@ -142,7 +142,7 @@ def max_chunks(ranks: int, nbytes: int) -> int:
 
 @lru_cache(maxsize=256)  # many sizes have the same limit
 def counts(limit: int, multiple: int) -> Ints:
-    """Numbers of chunks to try, up to `limit`: all small ones, steps of 7 %, and the multiples just below the steps.
+    """Numbers of chunks to try: all small numbers, steps of 7 % up to `limit`, and multiples just below the steps.
 
     `multiple` is the number of owners. If the number of chunks is a multiple of it, all owners have the same work.
     """

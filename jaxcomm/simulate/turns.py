@@ -1,4 +1,4 @@
-"""Errors of the times of schedules that were timed in turns."""
+"""The errors in the times of schedules that ran in turns."""
 
 from __future__ import annotations
 
@@ -30,9 +30,9 @@ def turn_ratios(own: Sequence[float], other: Sequence[float]) -> Floats:
 def error_of(turns: Floats, of_median: bool) -> float:
     """The deviation that chance may cause (95 %) in one turn's value or, if `of_median`, in the turns' median.
 
-    With five turns or more, the deviation of the median holds for any distribution of times. The median of all possible
-    turns is below the i-th longest of n turns unless fewer than i of the n turns are above this median, and each turn
-    is above this median with probability 1/2. All other deviations are Student's.
+    With five turns or more, the deviation of the median holds for any distribution of times: the i-th longest of n
+    turns is an upper bound for the median of all possible turns. This bound is wrong only if fewer than i of the n
+    turns are above that median, and each turn is above it with probability 1/2. All other deviations are Student's.
     """
     count = len(turns)
     if count < 2:

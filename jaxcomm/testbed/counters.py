@@ -15,7 +15,7 @@ _TIMEOUT_S: Final = 20
 
 
 class LinkCounters(NamedTuple):
-    """Counters of a host's link to a rail: bytes sent and received by the host, with headers, and lost packets.
+    """Counters of a host's link to a rail: lost packets, and the bytes (with headers) that the host sent and received.
 
     `queue_drops` counts packets that did not fit in a queue of the link. `random_losses` counts packets that were lost
     because of `packet_loss` in the testbed file.

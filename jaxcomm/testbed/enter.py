@@ -1,4 +1,4 @@
-"""Runs a command on a testbed's host, in the namespaces of the host's processes. Run as a program, by root.
+"""Runs a command on a testbed's host, in the namespaces of the host's processes. Root runs this file as a program.
 
     JAXCOMM_TESTBED=1a2b3c4d JAXCOMM_HOST=a python enter.py FOLDER COMMAND...     # reads FOLDER/1a2b3c4d.hosts/a.pid
 

@@ -22,8 +22,8 @@ _TIMEOUT_S: Final = 20
 class Event(NamedTuple):
     """A command that runs `at_s` seconds after the start.
 
-    A command that `stays` runs in the background until the testbed ends. An event with `link` or `spine` has no
-    command: the packet switch sets the link, or the spine's links, to this state.
+    If `stays` is true, the command runs in the background until the testbed ends. An event with `link` or `spine` has
+    no command: the packet switch sets the link, or the spine's links, to this state.
     """
 
     at_s: float

@@ -32,7 +32,7 @@ _FIRST: Final = (
 
 
 def contents(layout: Layout) -> dict[Path, str]:
-    """Returns the content of each of the hosts' files, by path."""
+    """Returns the content of every file that the hosts need, by path."""
     folder = state.hosts_folder(layout.id)
     boots = {folder / f"{host.name}.boot_id": f"{layout.boot_id(host.name)}\n" for host in layout.testbed.hosts}
     return {folder / "hosts": _hosts_text(layout)} | boots

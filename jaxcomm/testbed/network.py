@@ -60,7 +60,7 @@ def cut(layout: Layout, cut: Cut) -> list[Command]:
         case "silent" | "down":
             return _set_link(layout, cut, is_up=False)
         case "slow":
-            # TBF, because an HTB class with a lowered rate would stay in debt for earlier bytes even after the repair.
+            # TBF is used, because an HTB class at a lower rate would stay in debt for earlier bytes after the repair.
             rate, burst = _SLOWEST if cut.mbit is None else _rate(cut.mbit)
             slow = ("11:", "tbf", "rate", rate, "burst", burst, "limit", str(_QUEUE_BYTES))
             return [_queue(*end, "replace", *slow) for end in _ends(layout, cut.host, rail)]
@@ -173,7 +173,7 @@ def _addressed(layout: Layout, host: TestbedHost, network: str) -> Iterator[Comm
 
 def _shaped(layout: Layout, host: TestbedHost, rail: TestbedRail) -> Iterator[Command]:
     namespace = layout.namespace(host.name)
-    # Set by route, because sysctl may forbid this congestion control outside the initial network namespace.
+    # The route sets the congestion control, because sysctl may forbid it outside the initial network namespace.
     source = ("src", layout.address(host.name, rail.name), "congctl", layout.testbed.congestion_control)
     yield "ip", "-n", namespace, "route", "change", layout.subnet(rail.name), "dev", rail.name, *source
     for end in _ends(layout, host.name, rail.name):
@@ -199,7 +199,7 @@ def _queue(namespace: str, device: str, verb: str, handle: str, *kind: str) -> C
 
 
 def _ends(layout: Layout, host: str, rail: str) -> list[tuple[str, str]]:
-    """Returns the ends of a host's link to a rail where the kernel shapes the rate: the namespaces and interfaces."""
+    """Returns the ends of a host's link at which the kernel shapes the rate, as pairs of namespace and interface."""
     ends = [(layout.namespace(host), rail)]
     return ends if layout.testbed.switch else [*ends, (layout.switch, layout.port(host, rail))]
 

@@ -67,8 +67,8 @@ class SpineCounters(NamedTuple):
 class QueueCounters(NamedTuple):
     """A queue of the switch's port to a host: the packets that it has sent and dropped, and their times in the queue.
 
-    Bytes include headers. A packet's time in the queue ends when its first byte leaves. `p99_s` is at most 1/16 too
-    long.
+    Bytes include headers. A packet's time in the queue ends when its first byte leaves. `p99_s` exceeds the true value
+    by at most 1/16.
     """
 
     host: str

@@ -15,7 +15,7 @@ from jaxcomm.testbed.schema import CONTROL, Flow
 
 TRAFFIC: Final = Path(__file__).with_name("traffic.py")
 _ENTER: Final = Path(__file__).with_name("enter.py")
-FLOW_PORT: Final = 7700  # port of the first flow; each next flow has the next port
+FLOW_PORT: Final = 7700  # port of the first flow; later flows have the following ports
 _COORDINATOR_PORT: Final = 7600
 
 

@@ -85,7 +85,7 @@ def check(testbed: Testbed) -> None:
     """Checks that this machine can run a testbed.
 
     Raises:
-      JaxcommError: the machine does not meet a requirement; the text has the first such requirement and its cure.
+      JaxcommError: the machine does not meet a requirement; the text names the first such requirement and its cure.
     """
     for name, cure in requirements(testbed):
         if cure:

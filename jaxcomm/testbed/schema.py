@@ -83,8 +83,8 @@ class Cut(Value):
     """A link that is cut `at_s` seconds after the start. It is repaired `repaired_s` seconds after the start, or never.
 
     "silent": packets disappear, and neither end gets an error. "one-way": packets to the host disappear. "down": the
-    host's interface loses its carrier. "slow": the rate becomes `mbit`, or 8 kbit/s. "reset": the host answers TCP
-    packets with resets. "no-udp": UDP packets to the host disappear. "renumbered": the host's interface has another
+    host's interface loses its carrier. "slow": the rate becomes `mbit`, by default 8 kbit/s. "reset": the host answers
+    TCP packets with resets. "no-udp": UDP packets to the host disappear. "renumbered": the host's interface has another
     address.
     """
 

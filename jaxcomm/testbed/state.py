@@ -65,7 +65,7 @@ def clean() -> list[str]:
 
 
 def in_use() -> dict[str, int]:
-    """Returns the owner's process id for each testbed whose owner is running, by the testbed's id."""
+    """Returns the testbeds whose owners are running: the process id of each owner, by the testbed's id."""
     return {name: owner for name, owner in _owners() if owner is not None}
 
 

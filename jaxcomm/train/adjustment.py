@@ -64,8 +64,8 @@ def adjust_groups(
     """Plans the groups anew if the latest averages show that a rank or a link has become slow or is slow no longer.
 
     A rank's speed is judged by its own work between two averages, without its wait for other ranks. That work begins
-    when the rank leaves an average. If the host or another collective synchronises the ranks in between, the work
-    begins for all ranks together. Of these two starts, the one that makes the ranks' work steadier is used. A rank's
+    when the rank leaves an average. But if the host or another collective synchronises the ranks in between, the work
+    begins for all ranks together. The beginning with which the ranks' work varies less between steps is used. A rank's
     lateness is the time by which its work exceeds the median rank's work in three of four steps. The planner treats
     this lateness as a NIC that delays the model by the same time, and therefore keeps the rank in the smallest groups.
 
@@ -77,8 +77,8 @@ def adjust_groups(
     stay unless other racks explain the times better. In one process, or with all ranks on one host, the network is the
     plan's network.
 
-    Call this function between steps, after they have ended, for example every 100 steps. Without measuring it takes
-    milliseconds to a second and needs no solver. The same statistics give the same groups. The step that runs
+    Call this function between steps, after they have ended, for example every 100 steps. Without a measurement the call
+    takes milliseconds to a second. It needs no solver. The same statistics give the same groups. The step that runs
     `divide_and_shuffle` with the table is not compiled again:
 
         if step % 100 == 0:

@@ -22,7 +22,7 @@ from jaxcomm.train.recent_averages import RecentAverages
 
 _MEASUREMENTS: Final = 1 << 21  # number of the first measurement; auto_plan uses other numbers
 _MISSING: Final = "process {} has not called train.adjust_groups"
-_calls_before: dict[int, int] = {}  # by number of ranks: the largest sum's calls before this generation
+_calls_before: dict[int, int] = {}  # by number of ranks: earlier generations' calls of the site with the largest sums
 
 
 class MeasuredRacks(NamedTuple):
@@ -53,7 +53,7 @@ def agree(
     """
     on_change(_count_calls)
     before = _calls_before.get(own.work_s.shape[1], 0)
-    own = replace(own, calls=own.calls - before if own.calls >= before else own.calls)  # less after `reset_stats`
+    own = replace(own, calls=own.calls - before if own.calls >= before else own.calls)  # `reset_stats` clears `calls`
     process, members = jax.process_index(), tuple(connected().incarnations)
     first = members[0]
     number = next(_numbers())
@@ -86,7 +86,7 @@ def _count_calls(membership: Membership) -> None:
 
 
 def _publish(key: str, find: Callable[[], bool | str]) -> None:
-    """Publishes the result of `find`, or its error, and raises this error."""
+    """Publishes the result of `find`. If `find` fails, publishes the error and raises it."""
     try:
         found = find()
     except Exception as error:

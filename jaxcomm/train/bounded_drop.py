@@ -1,4 +1,4 @@
-"""Gradients averaged over the ranks without their least important parts, as an Optax transformation."""
+"""An Optax transformation that averages gradients over the ranks, but leaves out their least important parts."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ def bounded_drop(
       plan: as for `jaxcomm.psum`.
       error_feedback: whether a rank adds the part that it left out of a step to its gradient in the next step. The
         part is kept in the parameters' types. The state then differs between ranks, so `left_out` is sharded over
-        `axis_name`. None: with the policy "deadline" only.
+        `axis_name`. None means only with the policy "deadline".
 
     Raises:
       ValueError: error feedback with the policy "network". This policy averages over the ranks whose packets arrived,

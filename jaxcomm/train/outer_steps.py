@@ -24,7 +24,7 @@ _Tree = TypeVar("_Tree")
 
 
 def local_sgd(every: int, axis_name: AxisName) -> ParameterAverage:
-    """Averages over all ranks after every `every` steps, and not in between.
+    """Averages the parameters over all ranks after every `every` steps, and not in between.
 
     Types are kept; a mean of integers is rounded down.
 

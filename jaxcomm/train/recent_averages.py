@@ -100,9 +100,9 @@ class RecentAverages:
     def late_s(self) -> Floats:
         """For each rank, the seconds by which its work exceeds the median rank's work in three of four steps.
 
-        The work is counted in up to three ways: from when the rank itself left the previous average; from one start for
-        all ranks of a process, in case the host synchronises these ranks; and from one start for all ranks, in case
-        another collective synchronises all ranks. The way whose lateness varies least between steps is used.
+        The work is counted in up to three ways: from when the rank itself left the previous average; from a common time
+        for all ranks of a process, in case the host synchronises these ranks; and from a common time for all ranks, in
+        case another collective synchronises them. The way with the lateness that varies least between steps is used.
         """
         works = [self.work_s, self.in_step_s]
         if np.isfinite(self.arrivals).any(axis=0).all():

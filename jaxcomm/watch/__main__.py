@@ -1,4 +1,4 @@
-"""For `jaxcomm top` on another host: prints the snapshots of this host's processes, one line per line of input."""
+"""Prints the snapshots of this host's processes, one line per line of input, for `jaxcomm top` on another host."""
 
 import json
 import sys

@@ -24,7 +24,7 @@ def folder() -> Path:
 
 
 def private(path: Path) -> Path:
-    """Makes a folder that only this user may enter, or checks that it is one, and returns its path.
+    """Makes a folder that only this user may enter, or checks an existing folder. Returns its path.
 
     Raises:
       JaxcommError: as for `folder`.

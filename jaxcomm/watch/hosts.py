@@ -23,7 +23,7 @@ _AT_ONCE: Final = 64  # hosts that are asked at the same time
 
 
 class HostsReader:
-    """Asks all processes on this host and on others."""
+    """Asks all processes on this host and on other hosts."""
 
     def __init__(self, hosts: Sequence[str]) -> None:
         """Connects on the first reading.
@@ -40,7 +40,7 @@ class HostsReader:
         A host that does not answer any more keeps its latest snapshots.
 
         Raises:
-          JaxcommError: the folder of sockets is not safe; a host has never answered.
+          JaxcommError: the folder of sockets is not safe, or a host has never answered.
         """
         with ThreadPoolExecutor(_AT_ONCE) as pool:
             others = pool.map(_Host.read, self._others)
@@ -88,7 +88,7 @@ class _Host:
         if self._ssh is None:
             self._ssh, limit_s = self._connected(), _CONNECT_S + _ANSWER_S
         assert self._ssh.stdin is not None
-        with contextlib.suppress(OSError):  # ssh has ended: the answer is its error
+        with contextlib.suppress(OSError):  # ssh has ended: `_line` raises its error
             self._ssh.stdin.write(b"\n")
             self._ssh.stdin.flush()
         end_s = time.monotonic() + limit_s
@@ -103,7 +103,7 @@ class _Host:
         there = f"exec {shlex.quote(sys.executable)} -m jaxcomm.watch"
         pipes: dict[str, Any] = dict.fromkeys(("stdin", "stdout", "stderr"), subprocess.PIPE)
         try:
-            # In a session of its own, so that Ctrl-C reaches only the view, which ends ssh.
+            # ssh has a session of its own, so that Ctrl-C reaches only this process, which then ends ssh.
             return subprocess.Popen(["ssh", *options, "--", self._name, there], **pipes, start_new_session=True)
         except OSError as error:
             raise JaxcommError(f"ssh cannot be started: {error.strerror}.\n  Cure: install OpenSSH's client.") from None
@@ -124,7 +124,7 @@ class _Host:
         printed = ssh.communicate()[1].decode(errors="replace").strip()
         cure = (
             f"let `ssh {self._name} true` work without a password"
-            if ssh.returncode == 255  # of ssh itself
+            if ssh.returncode == 255  # ssh itself failed
             else f"install the same jaxcomm there, for {sys.executable}"
         )
         return JaxcommError(

@@ -14,7 +14,7 @@ from jaxcomm.watch.folder import VERSION, folder
 
 _ANSWER_S: Final = 1.0  # time in which a process must answer
 _AT_ONCE: Final = 16  # processes that are asked at the same time
-_MOST_BYTES: Final = 2**28  # of a snapshot
+_MOST_BYTES: Final = 2**28  # maximum size of a snapshot
 
 Snapshot = dict[str, Any]
 
@@ -29,10 +29,10 @@ class Reader:
         """Returns one snapshot per process.
 
         `socket` identifies the process, because PIDs are not unique if processes are in several PID namespaces;
-        `answered_s` are the seconds since the snapshot was made.
+        `answered_s` is the number of seconds since the snapshot was made.
 
-        A process that is stopped, or whose Python code is busy, keeps its latest snapshot. Removes the sockets of
-        processes that were killed.
+        A process that is stopped, or whose Python code is busy, keeps its latest snapshot. The sockets of processes
+        that were killed are removed.
 
         Raises:
           JaxcommError: the folder of sockets is not safe.

@@ -26,7 +26,7 @@ _STOP_S: Final = 2.0  # time that an ending process waits for a snapshot that is
 
 @functools.cache
 def start() -> None:
-    """Starts a thread that answers `jaxcomm top`, once. The thread sleeps until a request arrives.
+    """Starts a thread that answers `jaxcomm top`, at most once per process. The thread sleeps until a request arrives.
 
     If the socket cannot be made, the process goes on without it.
     """

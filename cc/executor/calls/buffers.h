@@ -7,7 +7,8 @@
 
 namespace jaxcomm {
 
-// One rank's operands and results, with one pointer per leaf. In an in-place all-reduce, both have the same pointers.
+// One rank's operands and results, with one pointer per leaf. In an in-place all-reduce, the operands and the results
+// have the same pointers.
 struct Buffers {
   std::vector<const std::byte*> operands;
   std::vector<std::byte*> results;

@@ -3,12 +3,12 @@
 //   std::shared_ptr<SiteStats> site = stats.Site({"psum", "data", "3f9a01c2", 8, 4096});
 //   site->Record(call);
 //   std::string json = stats.Json();
-//   json = stats.CallsJson();   // the latest calls with their times, also the calls that failed
+//   json = stats.CallsJson();   // the latest calls with their times, including failed calls
 //
 // Keeps the latest calls. Also divides the run into a bounded number of time spans, and keeps the sums over the calls
 // of each span. Thread-safe. Call sites with the same label share one SiteStats, so that recompiling loses no
-// statistics. After a plan switch, no call site uses the old plan's SiteStats any more. Of the SiteStats that no call
-// site uses, CallSiteStats keeps only the latest kUnused.
+// statistics. After a plan switch, no call site uses the old plan's SiteStats any more. CallSiteStats keeps at most
+// kUnused SiteStats that no call site uses: the latest ones.
 #pragma once
 
 #include <chrono>
@@ -49,7 +49,8 @@ struct CallTimes {
 };
 
 struct CallRecord {
-  // The value for a rank whose time this process does not know. Used only if groups change from call to call.
+  // The value for a rank whose time this process does not know. In a CallRecord, used only if groups change from call
+  // to call.
   static constexpr double kUnknown = std::numeric_limits<double>::quiet_NaN();
 
   std::vector<double> arrivals;  // by rank: seconds from the first rank's arrival to this rank's arrival
@@ -133,14 +134,14 @@ class CallSiteStats {
   std::string Json(bool with_spans = true) const;
   // The trials of all call sites that have a trial, without the sites' other statistics.
   std::string TrialsJson() const;
-  // The latest calls of all call sites, also the calls that failed.
+  // The latest calls of all call sites, including failed calls.
   std::string CallsJson() const;
   void Reset();
 
  private:
   struct Kept {
     std::shared_ptr<SiteStats> stats;
-    uint64_t asked = 0;  // the number of the latest call of Site that returned this SiteStats
+    uint64_t asked = 0;  // the number of the latest Site() call that returned this SiteStats
   };
   void ForgetUnused();
 

@@ -23,9 +23,9 @@ std::shared_ptr<ScheduleSelector> Decider::SelectorOf(uint64_t communicator, std
     calls += "|" + std::to_string(rank) + ":" + std::to_string(rail) + ":" + std::to_string(schedule);
   }
   const uint64_t id = Hash(calls);
-  // Each step has a selector of its own only if one known rank may be late. If any rank may be late, steps share a
-  // selector, because a process may decide a call before its own ranks join, and then does not know the call's step.
-  // For lost rails, steps share a selector because a lost rail concerns all steps.
+  // Each step has a selector of its own only if one known rank may be late. If the late rank may differ from call to
+  // call, steps share a selector, because a process may decide a call before its own ranks join, and then does not know
+  // the call's step. For lost rails, steps share a selector because a lost rail concerns all steps.
   if (rule.rank < ScheduleSelector::kNoRank) calls += "|" + std::to_string(step);
   std::lock_guard<std::mutex> lock(mutex_);
   auto& selectors = selectors_.try_emplace(communicator, kSelectors).first->second;
@@ -43,8 +43,8 @@ std::optional<Decider::Choice> Decider::Choose(const DecidedSite& site, const Ca
   if (site.selector() == nullptr) return choice;
   ScheduleSelector& selector = *site.selector();
   Learn(site, call);
-  // At a site where any rank may be late, decides the call here only if the call's schedule was announced earlier.
-  // DecideByTurns decides the other calls of such a site.
+  // If the late rank may differ from call to call, Choose decides the call only if the call's schedule was announced
+  // earlier. DecideByTurns decides the other calls.
   if (rank == selector.decider() && (!selector.by_turns() || selector.Find(call))) {
     choice.taken = selector.Decide(call, selector.first(), lost_rails_.Find(site));
   }

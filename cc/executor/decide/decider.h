@@ -37,7 +37,7 @@ class Decider {
   struct Choice {
     uint32_t schedule = ScheduleSelector::kDefault;
     std::optional<PlanSelector::Plan> plan = std::nullopt;  // only for sites that follow the plan of the run
-    std::optional<Decision> taken = std::nullopt;           // set if this rank has decided: the decision to announce
+    std::optional<Decision> taken = std::nullopt;           // the decision to announce, if this rank has decided
   };
   struct Turn {
     std::optional<Decision> taken = std::nullopt;
@@ -47,22 +47,22 @@ class Decider {
   // `decided` runs after each decision on a plan, without a lock (plan_selector.h).
   explicit Decider(std::function<void()> decided) : plans_(std::move(decided)) {}
 
-  // Returns the selector for the communicator's calls that the text `calls` describes. All executables with these calls
-  // share one selector, because processes compile and drop executables at different times. `step` distinguishes the
-  // calls of a step from equal calls of other steps.
+  // Returns the selector for those calls of the communicator that the text `calls` describes. All executables with
+  // these calls share one selector, because processes compile and drop executables at different times. `step`
+  // distinguishes the calls of a step from equal calls of other steps.
   std::shared_ptr<ScheduleSelector> SelectorOf(uint64_t communicator, std::string calls, ScheduleSelector::Rule rule,
                                                uint64_t step, std::vector<ScheduleSelector::LostRail> lost_rails);
   PlanSelector& plans() { return plans_; }
   LostRails& lost_rails() { return lost_rails_; }
 
   // Returns the choice for a rank of this process that arrives at the call; nullopt if the call is not decided yet. If
-  // the rank is the decider, Choose decides the call, with one exception: if any rank may be late at the site, Choose
-  // decides the call only if the call's schedule was announced earlier.
+  // the rank is the decider, Choose decides the call, with one exception: if the site's late rank may differ from call
+  // to call, Choose decides the call only if the call's schedule was announced earlier.
   std::optional<Choice> Choose(const DecidedSite& site, const CallId& call, uint32_t rank);
-  // Called in the decider's process, only for sites where any rank may be late. `here`: by rank, whether the rank has
-  // arrived. `latest`: the time of the last arrival. Decides the call if all ranks have arrived, or if one rank is
-  // missing and the selector's grace() has passed since `latest`. Returns an empty Turn if several ranks are missing,
-  // or if the selector has decided the call already.
+  // Called in the decider's process, only for sites whose late rank may differ from call to call. `here`: by rank,
+  // whether the rank has arrived. `latest`: the time of the last arrival. Decides the call if all ranks have arrived,
+  // or if one rank is missing and the selector's grace() has passed since `latest`. Returns an empty Turn if several
+  // ranks are missing, or if the selector has decided the call already.
   Turn DecideByTurns(const DecidedSite& site, const CallId& call, const std::vector<bool>& here,
                      Clock::time_point latest);
 

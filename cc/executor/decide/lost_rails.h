@@ -5,9 +5,9 @@
 //   std::optional<uint32_t> schedule = lost.Find(site);   // the schedule for the host that lacks a rail
 //
 // If a rail is fenced to all processes of one other host, that host lacks the rail. If a rail is fenced to all
-// processes of all other hosts, this host lacks the rail. No host counts as lacking a rail if the rail is fenced to
-// only some of a host's processes, or to several but not all other hosts. The same holds if several rails are fenced,
-// or if there are only two hosts.
+// processes of all other hosts, this host lacks the rail. No host counts as lacking a rail in these cases: the rail is
+// fenced to only some of a host's processes; the rail is fenced to several but not all other hosts; several rails are
+// fenced; there are only two hosts.
 //
 // With one process per host, a single fence may also mean a broken path between two hosts, or be the first of several
 // fences. Calls then run the schedule for the wrong host until more fences are reported. That schedule costs no more

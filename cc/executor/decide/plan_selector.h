@@ -29,8 +29,8 @@
 
 namespace jaxcomm {
 
-// The plan of the run is the plan that the latest decision selected. Calls that follow the plan of the run have this
-// name as their plan.
+// The plan of the run is the plan that the latest decision selected. Calls that follow the plan of the run have the
+// plan name kAuto.
 inline constexpr std::string_view kAuto = "auto";
 
 // A plan's lists of messages for all-reduces. The lists live as long as calls may follow the plan.
@@ -62,7 +62,7 @@ class PlanSelector {
 
   // Prepares a change: from these launches on, the communicators' calls follow the plan. If `plan` is null, the calls
   // run their call site's lists. The change replaces earlier decisions about these launches. Returns false and changes
-  // nothing if one of the launches has begun here, or another change is prepared and not decided.
+  // nothing if one of the launches has begun here, or if another prepared change has not been decided.
   bool Prepare(const std::shared_ptr<const PlannedLists>& plan, const std::vector<Launch>& from);
   // Carries out the prepared change if `commit`, otherwise drops it. Changes nothing if no change has been prepared.
   void Decide(bool commit);
@@ -77,15 +77,15 @@ class PlanSelector {
 
   // Returns the number of each communicator's next launch. Omits communicators without a launch.
   std::vector<Launch> Next() const;
-  // Returns, by step, the seconds between the beginnings of the step's latest launches in this process, at most
-  // kPeriods values per step. Counts only launches since the latest change of the plan.
+  // Returns the seconds between the beginnings of each step's latest launches in this process, at most kPeriods values
+  // per step. Counts only launches since the latest change of the plan.
   std::map<uint64_t, std::vector<double>> Periods() const;
 
   static constexpr size_t kPeriods = 64;
 
  private:
-  // The maximum number of decisions kept per communicator whose first launch has begun. Launches in flight need no
-  // older decision.
+  // The maximum number of decisions that are kept per communicator after the first launch of the decision has begun.
+  // Launches in flight do not need older decisions.
   static constexpr size_t kKept = 4;
 
   struct Launches {

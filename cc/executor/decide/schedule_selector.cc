@@ -58,8 +58,8 @@ void ScheduleSelector::Receive(const CallId& call, Decision decision) {
 
 bool ScheduleSelector::RunsDefault(uint32_t call) const { return trial_ && trial_->RunsDefault(call); }
 
-// Records the times of the call before `call` in the trial. The cycle (trial.h) of that earlier call ends with the last
-// arrival at `call`.
+// Records in the trial the times of the call that preceded `call`. The cycle (trial.h) of that earlier call ends with
+// the last arrival at `call`.
 void ScheduleSelector::Record(const Ended& call) {
   if (ended_++ > Trial::kWarmUp && !latest_.is_on_time && !IsForLostRail(latest_.schedule)) {
     trial_->Record(latest_.schedule == kDefault, {latest_.transfer, Seconds(call.last - latest_.last)});

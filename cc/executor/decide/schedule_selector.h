@@ -5,8 +5,8 @@
 //   selector.RecordCall(8, [&](uint32_t rank) { return arrivals[rank]; }, schedule, transfer);   // a call has ended
 //   selector.Next();   // 0 if rank 2 arrived less than 9 ms after all other ranks at the recorded call, otherwise 1
 //
-// If any rank may be late, and a different rank in each call, schedule 1 + r is for calls in which rank r is late. The
-// arrivals at a call show which rank is missing:
+// If the late rank may differ from call to call, schedule 1 + r is for calls in which rank r is late. The arrivals at a
+// call show which rank is missing:
 //
 //   ScheduleSelector selector({ScheduleSelector::kAnyRank, /*seconds=*/0.002});
 //   selector.Next();                              // nullopt: the call waits until all ranks but one have arrived
@@ -25,11 +25,11 @@
 // - If at most one known rank may be late, the decider is another rank. When the decider arrives at a call, it decides
 //   about this call and the next call, so that no rank waits. A lost rail takes effect with the second call decided
 //   after the loss.
-// - If any rank may be late, arriving ranks announce themselves and wait. The decider's process decides as soon as all
-//   ranks but one have arrived. If the decider itself is missing, the transport's thread in the decider's process
-//   decides. A decision costs one message to each other process; the late rank's delay hides the time of this message.
-//   If a trial makes a call run the default schedule, the decision is announced one call earlier, so that no rank
-//   waits.
+// - If the late rank may differ from call to call, arriving ranks announce themselves and wait. The decider's process
+//   decides as soon as all ranks but one have arrived. If the decider itself is missing, the transport's thread in the
+//   decider's process decides. A decision costs one message to each other process; the late rank's delay hides the time
+//   of this message. If a trial makes a call run the default schedule, the decision is announced one call earlier, so
+//   that no rank waits.
 //
 //   std::optional<ScheduleSelector::Decision> decision = selector.Decide(call, /*schedule=*/1);   // decider's process
 //   selector.Receive(call, *decision);                             // in the other processes
@@ -61,7 +61,7 @@ namespace jaxcomm {
 
 class ScheduleSelector {
  public:
-  // As Rule::rank: any rank may be late, and a different rank in each call.
+  // As Rule::rank: the late rank may differ from call to call.
   static constexpr uint32_t kAnyRank = std::numeric_limits<uint32_t>::max();
   static constexpr uint32_t kNoRank = kAnyRank - 1;  // as Rule::rank: no schedule depends on lateness
   static constexpr uint32_t kDefault = 0;            // the default schedule
@@ -72,7 +72,7 @@ class ScheduleSelector {
     double seconds;
     bool tries = false;
   };
-  // Calls run schedule 1 at any lateness, unless the trial drops this schedule.
+  // Calls run schedule 1 whatever the lateness, unless the trial drops this schedule.
   static constexpr Rule kTrial{/*rank=*/1, /*seconds=*/std::numeric_limits<double>::lowest(), /*tries=*/true};
   // Calls run schedule 0, unless a host lacks a rail.
   static constexpr Rule kNoLateRank{kNoRank, /*seconds=*/0, /*tries=*/false};
@@ -82,7 +82,7 @@ class ScheduleSelector {
   };
   // `schedule` is the call's schedule. `next` is the schedule of the next call in the same launch; nullopt if the next
   // call is decided when ranks arrive at that call. If the call is the first of its launch, `next` is also the schedule
-  // of the first call `launches` launches later.
+  // of the first call in the launch that comes `launches` launches later.
   struct Decision {
     uint32_t schedule = kDefault;
     std::optional<uint32_t> next = std::nullopt;
@@ -99,8 +99,8 @@ class ScheduleSelector {
   bool tries() const { return rule_.tries; }
   bool by_turns() const { return rule_.rank == kAnyRank; }
   bool has_late_rank() const { return rule_.rank != kNoRank; }
-  // Zero unless the rule lets every rank be the late one. A rank counts as late if more than grace() has passed since
-  // all other ranks arrived.
+  // A rank counts as late if more than grace() has passed since all other ranks arrived. grace() is zero if the late
+  // rank is known, or if no schedule depends on lateness.
   Clock::duration grace() const {
     const double seconds = by_turns() && rule_.seconds > 0 ? std::min(rule_.seconds, kLongestGraceS) : 0;
     return std::chrono::duration_cast<Clock::duration>(std::chrono::duration<double>(seconds));
@@ -144,8 +144,8 @@ class ScheduleSelector {
   // Only for calls within a process: returns the schedule of the call that begins. nullopt if the call must wait until
   // FindMissing finds the schedule.
   std::optional<uint32_t> Next();
-  // Only if any rank may be late: returns the schedule of a call. `here`: by rank, whether the rank has arrived.
-  // nullopt if several ranks are missing.
+  // Only if the late rank may differ from call to call: returns the schedule of a call. `here`: by rank, whether the
+  // rank has arrived. nullopt if several ranks are missing.
   static std::optional<uint32_t> FindMissing(const std::vector<bool>& here);
 
   // Decides the call's schedule. Takes the first of these schedules that exists: the schedule that was announced

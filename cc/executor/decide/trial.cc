@@ -78,8 +78,8 @@ void Trial::Follow(Outcome outcome) {
   if (outcome != outcome_) Set(outcome);
 }
 
-// Whether transfers take longer than in the trial, or shorter, by the factor kChanged. The change must show both in the
-// older and in the newer half of the latest calls.
+// Whether transfers now take more time or less time than in the trial, by the factor kChanged. Both the older half and
+// the newer half of the latest calls must show the change.
 bool Trial::HasChanged() const {
   if (latest_.size() < kCalls) return false;
   const std::deque<double>& tried = outcome_ == Outcome::kKept ? planned().transfers : usual().transfers;

@@ -41,7 +41,7 @@ class LocalExecutor {
   // later, at least 1 and less than the program's number of ranks. No other rank may arrive.
   void Abort(const Key& key, const std::shared_ptr<LocalSite>& site, Status why, uint32_t coming);
 
-  // Fails the calls that have waited for a rank for `deadline` seconds. Returns whether any call still waits.
+  // Fails the calls that have waited for a rank for `deadline` seconds. Returns whether some calls still wait.
   bool FailOverdue(Clock::time_point now, double deadline);
 
   // Drops the site's failed calls, which were kept so that late ranks get the error.

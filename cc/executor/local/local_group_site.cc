@@ -37,8 +37,8 @@ void LocalGroupSite::Arrive(Executors& executors, int64_t run, uint32_t rank, Bu
     done(status);
   };
   if (!mismatch.ok()) {
-    // The ranks that arrived earlier agree on round->row, and each waits in its group's call. No further rank joins
-    // these calls, so the calls that lack a rank fail. A call whose ranks have all arrived continues.
+    // The ranks that arrived earlier agree on round->row, and each of them waits in its group's call. No further rank
+    // joins these calls, so the calls that lack a rank fail. A call whose ranks have all arrived continues.
     for (int32_t group = 0; !agreed.empty() && group < static_cast<int32_t>(ranks()); ++group) {
       const std::vector<uint32_t> members = MembersOf(round->row, group);
       const auto coming =

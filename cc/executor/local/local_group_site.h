@@ -1,5 +1,5 @@
-// A call site within one process, whose groups change from call to call. At each call, every rank passes a row that has
-// the group number of every rank.
+// A call site within one process, with groups that change from call to call. At each call, every rank passes a row that
+// has the group number of every rank.
 //
 //   auto site = std::make_shared<LocalGroupSite>("pmean", "data", programs);   // programs for groups of 2, 3, … ranks
 //   site->SetLeaves(leaves, executor.stats());
@@ -60,7 +60,7 @@ class LocalGroupSite : public CallSite, public std::enable_shared_from_this<Loca
   struct Joined {
     std::shared_ptr<Round> round;
     Status mismatch;
-    std::vector<bool> agreed;  // set for the first rank with a mismatch: by rank, whether the rank arrived earlier
+    std::vector<bool> agreed;  // only for the first mismatch; by rank: whether the rank arrived earlier
   };
 
   Joined Join(int64_t run, uint32_t rank, const GroupNumbers& row);

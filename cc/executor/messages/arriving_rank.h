@@ -23,7 +23,7 @@ struct ArrivingRank {
   Done done;
   Clock::time_point at;
   Status refused;  // not ok: the call fails on all ranks
-  // Set if this rank has decided its call: the decision to announce to the other processes.
+  // The decision to announce to the other processes, if this rank has decided its call.
   std::optional<ScheduleSelector::Decision> decision = std::nullopt;
 };
 

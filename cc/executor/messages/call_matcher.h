@@ -1,11 +1,11 @@
-// Matches the calls of all processes. Knows which calls ranks of this process have joined, which calls only other
-// processes have joined, which calls are over or have failed, and which processes have ended.
+// Matches the calls of all processes. Knows the calls that ranks of this process have joined, the calls that only other
+// processes have joined, the calls that are over or have failed, and the processes that have ended.
 //
 //   const auto [id, failure] = calls.Name(*site, run, rank);                    // a rank of this process
 //   CallMatcher::Joined joined = calls.Join(site, id, rank, Clock::now(), Status());
 //   if (auto call = calls.FindOrKeep({process, arrival, Clock::now()})) …       // a rank of another process
 //
-// Keeps other processes' notices about calls that have not begun here. When a call fails in any process, all later
+// Keeps other processes' notices about calls that have not begun here. When a call fails in one process, all later
 // calls of the same launch fail at once. A relaunch after an error therefore rejoins the other processes at the same
 // call. Thread-safe.
 #pragma once
@@ -106,8 +106,8 @@ class CallMatcher {
   // The error of a call that exceeds its deadline because of `delay`. The error says where the missing ranks are.
   Status DeadlineError(const MessageCall& call, const MessageCall::Delay& delay, Clock::time_point now) const;
 
-  // The latest call that each device has joined, as far as this process knows, as a JSON list. Times are microseconds
-  // of the steady clock.
+  // Returns a JSON list of the latest call that each device has joined, as far as this process knows. Times are
+  // microseconds of the steady clock.
   std::string LastCallsJson() const;
 
   // Records that a process has ended. Returns the record; its `cause` is set if the process left after it had reported

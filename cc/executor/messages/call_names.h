@@ -4,9 +4,9 @@
 //
 //   CallId id = names.Next(communicator, run, site, rank, given_up);
 //
-// A communicator is the groups of devices of a call. Steps with calls on the same devices must be launched in the same
-// order in all processes, as for jax.lax. The steps themselves may differ and may be compiled at different times. The
-// number of a launch counts only launches with calls on the same communicator. Not thread-safe.
+// A communicator stands for the groups of devices of a call. Steps with calls on the same devices must be launched in
+// the same order in all processes, as for jax.lax. The steps themselves may differ and may be compiled at different
+// times. The number of a launch counts only launches with calls on the same communicator. Not thread-safe.
 //
 // If a process skips a launch, the process counts one launch less than the other processes, and the other processes
 // give the launch up at the deadline. If the process then launches another step, the number of the given-up launch is
@@ -34,7 +34,7 @@ inline uint64_t HashOf(const CallId& id) {
 
 class CallNames {
  public:
-  // The number of newest launches kept per communicator. No rank may join an older launch.
+  // The maximum number of launches that are kept per communicator, the newest ones. No rank may join an older launch.
   static constexpr size_t kLaunches = 1024;
 
   // `run`: XLA's number of the launch in this process. `given_up(launch)`: whether the launch with this number was a

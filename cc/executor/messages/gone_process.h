@@ -19,7 +19,7 @@ struct GoneProcess {
   Status why;
   bool has_left;  // the process left the job deliberately
   Clock::time_point since;
-  // The other process whose end made `process` leave the job; otherwise nullopt.
+  // The other process whose end made `process` leave the job; nullopt if there is no such process.
   std::optional<Cause> cause = std::nullopt;
 };
 

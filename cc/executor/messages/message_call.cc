@@ -473,7 +473,7 @@ FailedCall MessageCall::Failed() const {
   return call;
 }
 
-// Returns, by rank, the seconds since the rank's previous call ended. Empty if a rank of this process has had no
+// Returns the seconds since each rank's previous call ended. Returns an empty list if a rank of this process has had no
 // previous call.
 std::vector<double> MessageCall::Own() const {
   std::vector<double> own(ranks_.size(), CallRecord::kUnknown);

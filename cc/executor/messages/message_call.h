@@ -131,11 +131,11 @@ class MessageCall {
     std::optional<MessageMemory> memory;  // nullopt until the rank has arrived
     Done done;
     bool done_is_quick = false;
-    // By task: the number of tasks that must end before this task. For a send that has begun: the number of receivers
-    // to which the send has not ended.
+    // The number of tasks that must end before each task. For a send that has begun: the number of receivers to which
+    // the send has not ended.
     std::vector<uint32_t> blockers;
-    // By task: for a send, the number of receivers for which the send still reads its memory. At 0, the task blocks no
-    // other task.
+    // For each send that has begun, the number of receivers for which the send still reads its memory. For any other
+    // task, 1 until the task ends. At 0, the task blocks no other task.
     std::vector<uint32_t> unfreed;
     uint32_t tasks_left = 0;
     uint32_t lossy_left = 0;  // lossy messages that have not arrived
@@ -147,7 +147,7 @@ class MessageCall {
     bool waits = false;  // the rank has announced itself, but waits until the call's schedule is decided
     Clock::time_point at;
     uint32_t receives_left = 0;       // messages that this process has yet to receive from the rank
-    std::vector<MessageStep> unsent;  // sends to the rank that wait until the rank has arrived
+    std::vector<MessageStep> unsent;  // sends to the rank; they wait until the rank has arrived
   };
 
   const MessageGraph& graph(uint32_t local) const { return site_->graph(local); }
@@ -179,8 +179,8 @@ class MessageCall {
   std::vector<Rank> ranks_;
   uint32_t missing_ = 0;           // ranks of this process's groups that have not arrived
   uint32_t locals_left_ = 0;       // ranks of this process that are not done
-  size_t running_ = 0;             // tasks that are being started, copied or added
-  std::vector<MessageStep> kept_;  // receives with kept views, for CopyViews; an addition may have used a view already
+  size_t running_ = 0;             // tasks that are being started, or that are copying or adding now
+  std::vector<MessageStep> kept_;  // the receives whose views are kept; an addition may have used a view already
   bool keeps_too_much_ = false, copies_views_;
   int64_t early_work_ = 0;
   Clock::time_point progress_;

@@ -73,8 +73,8 @@ void MessageDriver::Run(Turn& turn) noexcept {
   }
 }
 
-// Starts receives first, so that they are posted before other processes receive the arrival notice. Returns whether the
-// transport must flush.
+// Starts the receives first, so that they are posted before other processes receive the arrival notice. Returns whether
+// the transport must flush.
 bool MessageDriver::StartTasks(const std::shared_ptr<MessageCall>& call, const MessageSteps& steps) {
   const auto each = [&](MessageTask::Kind kind, const auto& start) {
     size_t count = 0;

@@ -32,7 +32,7 @@ class MessageDriver {
     MessageSteps steps;
   };
 
-  // The steps of all calls that the current thread has yet to start. A transport's callback only adds steps to the
+  // The steps that the current thread has yet to start, for all calls. A transport's callback only adds steps to the
   // turn. The thread starts these steps after it has returned from the transport, so that the stack stays small for any
   // number of messages.
   struct Turn {
@@ -46,7 +46,7 @@ class MessageDriver {
     std::optional<Completion> own;
     bool helps = false;  // the thread runs additions itself, and leaves flushing to Transport::Help
 
-    // Makes a turn the running thread's current turn while this object lives.
+    // Makes a turn the current turn of this thread while this object lives.
     class Current {
      public:
       explicit Current(Turn& turn) : outer_(std::exchange(current, &turn)) {}
@@ -75,7 +75,8 @@ class MessageDriver {
 
   // Starts the steps of a call. If this thread is in a turn, only adds the steps to the turn.
   void Drive(const std::shared_ptr<MessageCall>& call, MessageSteps steps);
-  // Ends the process if memory for a large number of steps runs out, because calls would lack steps.
+  // Starts the steps of the turn. If memory for a large number of steps runs out, the process ends, because calls would
+  // lack steps.
   void Run(Turn& turn) noexcept;
 
   // Whether the thread of the rank that arrived last may receive the call's messages. True for a small call if all of

@@ -286,8 +286,9 @@ void MessageExecutor::OnDecided(uint32_t process, const Decided& decided) {
   StartDecided(decided.call);
 }
 
-// A rank of another process waits for a decision. If this process has decided the call already, this process announces
-// the decision again, because the other process may have dropped the first announcement or not received it yet.
+// Called when a rank of another process waits for a decision. If this process has decided the call already, it
+// announces the decision again, because the other process may have dropped the first announcement or not received it
+// yet.
 void MessageExecutor::OnWaiting(uint32_t process, const Arrival& arrival) {
   std::shared_ptr<const MessageSite> site;
   {
@@ -380,7 +381,7 @@ bool MessageExecutor::MayStart(ArrivingRank& arriving, Clock::time_point overdue
   return Select(arriving) || arriving.at <= overdue || fails;
 }
 
-// Makes a rank that has waited join its call.
+// Makes a rank join its call after the rank has waited.
 void MessageExecutor::Start(ArrivingRank& arriving) {
   bool is_new = false;
   const std::shared_ptr<MessageCall> call = Join(arriving, is_new);
@@ -389,7 +390,7 @@ void MessageExecutor::Start(ArrivingRank& arriving) {
   driver_.Drive(call, call->Arrive(arriving.rank, std::move(arriving.buffers), std::move(arriving.done), arriving.at));
 }
 
-// Starts the ranks that wait at the call's site and may start. A decision concerns only this site's ranks, in this
+// Starts the ranks that wait at the call's site, if they may start. A decision concerns only this site's ranks, in this
 // launch or the next one. A failure may also concern ranks that wait at other sites; the deadline watch starts those
 // ranks within a quarter of a second.
 void MessageExecutor::StartDecided(const CallId& call) {
@@ -454,8 +455,7 @@ void MessageExecutor::OnFailure(uint32_t process, Failure failure) {
   if (calls_.FindFinished(failure.call)) return;
   const std::shared_ptr<MessageCall> call = calls_.AddFailure(failure.call, failure.why, failure.step);
   if (call && call->site().ranks().Knows(process)) driver_.Drive(call, call->Fail(failure.why, /*announce=*/false));
-  // If no rank here has joined the call, the call's messages would occupy the transport's memory forever without
-  // Cancel.
+  // Without Cancel, the messages of a call that no rank here has joined would occupy the transport's memory forever.
   Transport* const connected = driver_.transport();
   if (!call && connected != nullptr) connected->Cancel(failure.call);
 }

@@ -99,7 +99,7 @@ class MessageExecutor : public Transport::Events, public MessageCalls {
   std::vector<GoneProcess> gone() const { return calls_.gone(); }
   std::string LastCallsJson() const { return calls_.LastCallsJson(); }
 
-  // Fails the calls that have waited for `deadline` seconds. Returns whether any call still waits.
+  // Fails the calls that have waited for `deadline` seconds. Returns whether some calls still wait.
   bool FailOverdue(Clock::time_point now, double deadline);
   bool waiting() const { return !waiting_.empty() || calls_.open() > 0; }
 

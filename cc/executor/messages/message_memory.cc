@@ -29,8 +29,8 @@ MessageMemory::MessageMemory(const MessageSite& site, const MessageGraph& graph,
   if (has_reports()) ClearReports();
 }
 
-// Clears the reports of the segments that arrive in any case. The results may lie in the memory of the importance mask,
-// which is not read for these segments.
+// Clears the reports of the segments that cannot be lost. The reports may share memory with the importance mask, which
+// is not read for these segments.
 void MessageMemory::ClearReports() {
   const std::vector<Leaf>& leaves = site_.layout().leaves();
   std::vector<bool> reported(static_cast<size_t>(site_.leaves().FirstSegment(leaves.size() - 1) +
@@ -51,7 +51,8 @@ WholeSegments MessageMemory::Whole(const MessageTask& task) const {
   return FindWholeSegments(site_.layout(), task.begin, task.end, site_.collective().loss->segment_bytes);
 }
 
-// Returns the memory of bytes that a task reads. The bytes are at `offset` in their leaf, and at `at` in their segment.
+// Returns a pointer to the bytes that a task reads. The bytes are at `offset` in their leaf, and at `at` in their
+// segment.
 const std::byte* MessageMemory::Read(const MessageTask& task, Memory memory, size_t leaf, int64_t offset,
                                      int64_t at) const {
   const int64_t slice = task.chunk * site_.layout().leaves()[leaf].bytes;
@@ -124,7 +125,7 @@ std::vector<ConstSpan> MessageMemory::ConstSpans(const MessageTask& task) const 
 
 std::vector<bool> MessageMemory::Important(const MessageTask& task) const {
   std::vector<bool> important;
-  // A part of a segment must arrive if losses are reported, because two ranks add the segment.
+  // If losses are reported, a part of a segment must arrive, because two ranks may add the parts of the segment.
   const WholeSegments whole = has_reports() ? Whole(task) : WholeSegments{0, 0, INT64_MAX};
   ForEachSpan(site_, task, [&](size_t leaf, int64_t offset, int64_t, int64_t) {
     const int64_t segment = offset / site_.collective().loss->segment_bytes;
@@ -152,7 +153,7 @@ void MessageMemory::Lose(const MessageTask& task, const std::vector<ByteRange>& 
   for (const ByteRange& range : lost) {
     const int64_t offset = task.begin + range.begin - site_.layout().Start(whole.leaf);
     const int64_t segment = offset / site_.collective().loss->segment_bytes - whole.first;
-    // A sender that keeps to the protocol marks parts of segments as important, so they are never lost.
+    // A sender that keeps to the protocol marks parts of segments as important, so that the parts are never lost.
     if (segment >= 0 && segment < whole.count) report[static_cast<size_t>(segment)] = std::byte{1};
   }
 }

@@ -1,4 +1,5 @@
-// Where the bytes of one rank of a call lie: in the rank's buffers, in scratch memory, or still in transport memory.
+// Finds where the bytes of one rank of a call lie: in the rank's buffers, in scratch memory, or still in transport
+// memory.
 //
 //   MessageMemory memory(site, graph, buffers);
 //   transport.Post(…, memory.Spans(task), memory.AcceptsView(task), …);   // then, for a message received as a view:
@@ -8,7 +9,7 @@
 //   memory.Lose(task, lost);                       // records the bytes that a lossy message lost
 //   memory.Add(task);                              // adds, then releases the views that were added
 //
-// Not thread-safe by itself: the caller starts a task only when the tasks that it waits for have ended.
+// Not thread-safe by itself: the caller starts a task only when the tasks that the task waits for have ended.
 #pragma once
 
 #include <cstddef>
@@ -32,12 +33,12 @@ class MessageMemory {
   std::vector<Span> Spans(const MessageTask& task) const;
   std::vector<ConstSpan> ConstSpans(const MessageTask& task) const;
 
-  // For lossy tasks. Important returns, by span, whether the span is important. MayLose returns the number of bytes
+  // For lossy tasks. Important returns for each span whether the span is important. MayLose returns the number of bytes
   // that may be lost from the other spans.
   std::vector<bool> Important(const MessageTask& task) const;
   int64_t MayLose(const MessageTask& task) const;
-  // Called when a lossy message has arrived, with the lost bytes, which the transport has set to zero. Add scales the
-  // sums to make up for the lost bytes, unless they are reported.
+  // Called when a lossy message has arrived. `lost`: the lost bytes, which the transport has set to zero. Add scales
+  // the sums to make up for the lost bytes, unless losses are reported.
   void Lose(const MessageTask& task, const std::vector<ByteRange>& lost);
   int64_t lost_bytes() const { return lost_bytes_; }
 

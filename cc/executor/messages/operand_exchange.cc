@@ -133,7 +133,7 @@ bool OperandExchange::Reduce(const std::vector<Exchanged>& operands) {
   return true;
 }
 
-// Restores this rank's operands, which the sum of an exchange that failed may have overwritten.
+// Restores this rank's operands, which a failed exchange may have overwritten with its sum.
 void OperandExchange::Restore() {
   const Layout& layout = arriving_.site->layout();
   for (size_t leaf = 0; leaf < arriving_.buffers.results.size(); ++leaf) {

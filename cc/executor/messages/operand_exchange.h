@@ -1,5 +1,5 @@
-// Completes a call of ranks on one host without messages, if the ranks arrive together: each rank reads the operands of
-// the other ranks.
+// Completes a call without messages, if its ranks are on one host and arrive together. Each rank reads the other ranks'
+// operands.
 //
 //   OperandExchange exchange(arriving);   // `arriving` must outlive the exchange
 //   if (exchange.Join(transport, calls) && exchange.Finish(calls, limits)) return arriving.done(Status());

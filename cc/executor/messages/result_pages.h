@@ -1,4 +1,4 @@
-// Makes the system back the fresh memory of large results with huge pages, which cause far fewer page faults.
+// Asks the system to use huge pages for the fresh memory of large results. Huge pages cause far fewer page faults.
 //
 //   AdviseHugePages(*arriving.site, arriving.rank, arriving.buffers);   // before a byte of the results is stored
 #pragma once
@@ -10,9 +10,9 @@
 
 namespace jaxcomm {
 
-// Advises the system to back the memory of large results with huge pages, except for parts at both ends that fill no
-// huge page. Changes no byte. Does nothing for results that share memory with operands, because such memory is not
-// fresh.
+// Advises the system to use huge pages for the memory of large results, except for the parts at both ends that are
+// smaller than a huge page. Changes no byte. Does nothing for results that share memory with operands, because such
+// memory is not fresh.
 void AdviseHugePages(const MessageSite& site, uint32_t rank, const Buffers& buffers);
 
 }  // namespace jaxcomm

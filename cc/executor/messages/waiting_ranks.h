@@ -22,7 +22,7 @@ namespace jaxcomm {
 
 class WaitingRanks {
  public:
-  // Calls `before`, which starts the deadline watch, then adds the rank. Holds the mutex during both, so the watch
+  // Calls `before`, which starts the deadline watch, and then adds the rank. Holds the mutex all the time, so the watch
   // cannot end without seeing the rank. If memory runs out, throws and leaves the rank as it was.
   template <typename Before>
   void Add(ArrivingRank& rank, const Before& before) {
@@ -68,7 +68,7 @@ class WaitingRanks {
   }
 
  private:
-  // Moves the ranks that may start to `ready`.
+  // Moves to `ready` the ranks that may start.
   template <typename MayStart>
   void TakeReady(std::vector<ArrivingRank>& ranks, const MayStart& may_start, std::vector<ArrivingRank>& ready) {
     const size_t before = ready.size();

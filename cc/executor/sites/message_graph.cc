@@ -16,8 +16,8 @@ namespace jaxcomm {
 static_assert(kSegmentBytes <= Transport::kMaxMessage);
 
 // Walks through the rounds and tracks where each chunk's bytes are after each round. An operation on a chunk is one
-// task per segment. These tasks have consecutive numbers, and the functions below take and return the first of these
-// numbers.
+// task per segment. The tasks of an operation have consecutive numbers. The functions below take and return the number
+// of the first task.
 class MessageGraphBuilder {
  public:
   MessageGraphBuilder(const Messages& messages, const Layout& layout, Kind kind, const MessageGraph::Options& options)

@@ -5,13 +5,13 @@
 //
 // A task may start when the tasks that it waits for are done. The rounds of the schedule only define these
 // dependencies, so a rank may forward some segments of a chunk while other segments are still in flight. Each chunk
-// received for an addition has memory of its own, so no task waits for free memory. A receive into memory that earlier
-// tasks read waits for these tasks. Immutable; may be shared.
+// received for an addition has memory of its own, so no task waits for free memory. A receive that overwrites memory
+// waits for the earlier tasks that read this memory. Immutable; may be shared.
 //
 // In a lossy all-reduce, a message may lose bytes only if a rank sends its own bytes to the rank that adds them. Each
 // chunk is added by one rank for all ranks, so all ranks get the same result. Messages of a lossy all-reduce never span
 // two leaves. If losses are reported, the adding rank tells each sender of a lossy message which of the message's whole
-// segments it has lost.
+// segments were lost.
 #pragma once
 
 #include <cstdint>
@@ -24,7 +24,7 @@
 
 namespace jaxcomm {
 
-// Where a segment of a chunk lies. In an in-place all-reduce, operand and result are the same memory.
+// The place of a segment of a chunk. In an in-place all-reduce, operand and result are the same memory.
 struct Memory {
   // kReport: whether each whole segment of a lossy message was lost, one byte per segment. `slot`: for a send, the slot
   // of the lossy message.
@@ -65,7 +65,7 @@ class MessageGraph {
   };
 
   // Fails if the list uses chunks that the rank has not received, or does not produce the collective's result. A lossy
-  // graph also fails unless each chunk r is added by rank r.
+  // graph also fails if a chunk r is added by a rank other than r.
   static Result<MessageGraph> Make(const Messages& messages, const Layout& layout, Kind kind, const Options& options);
 
   const std::vector<MessageTask>& tasks() const { return tasks_; }

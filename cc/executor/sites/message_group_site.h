@@ -1,5 +1,5 @@
-// A call site between processes, whose groups change from call to call. At each call, every rank passes a row that has
-// the group number of every rank.
+// A call site between processes, with groups that change from call to call. At each call, every rank passes a row that
+// has the group number of every rank.
 //
 //   Result<std::shared_ptr<MessageGroupSite>> site = MessageGroupSite::Make(
 //       {"group_sum", "data", "groups", "train.py:57"}, communicator, /*site=*/3, ranks, lists, registry, process);
@@ -7,7 +7,7 @@
 //   site.value()->Arrive(executor, run, rank, buffers, done);   // returns at once
 //
 // Ranks have the same numbers in the row and in every call. All ranks must pass the same row. If a rank passes a group
-// number out of range, or if two rows differ, the call fails on the ranks of all groups that have not completed. If two
+// number out of range, or if two rows differ, the call fails in all groups that have not completed the call. If two
 // rows differ, the error names the two ranks and their rows. Each row has its own MessageSite, and the latest kKept of
 // these sites are kept. Thread-safe.
 #pragma once

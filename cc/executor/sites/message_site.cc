@@ -15,7 +15,8 @@ namespace {
 // in messages, because several workers add messages faster than one thread adds an operand.
 constexpr int64_t kMostReadSum = int64_t{1} << 20;
 
-// A time limit that follows the median lies this far above it, so that only the tail of the calls loses something.
+// A time limit that follows the median exceeds the median by this factor, so that only the tail of the calls loses
+// something.
 constexpr double kTimeLimitOverMedian = 1.25;
 
 }  // namespace

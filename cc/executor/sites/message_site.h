@@ -68,13 +68,14 @@ class MessageSite final : public CallSite, public DecidedSite, public std::enabl
   uint32_t schedule() const { return schedule_; }
   // After SelectFrom, returns the site of a schedule. Returns this site if there is no such schedule.
   std::shared_ptr<const MessageSite> With(uint32_t schedule) const;
-  // Whether this site has the fingerprint. After SelectFrom, whether the site of any of the schedules has the
+  // Whether this site has the fingerprint. After SelectFrom, whether the site of at least one of the schedules has the
   // fingerprint.
   bool HasFingerprint(uint64_t fingerprint) const;
 
   bool follows_plans() const override { return followed_ != nullptr && !selector_; }
-  // Called after SetLeaves. Returns a site for the same calls that runs the plan's lists and has statistics of its own.
-  // Returns this site if the plan is null or is for groups of another size. Keeps the site of the latest plan.
+  // Called after SetLeaves. Returns a site that has the same calls but runs the plan's lists and has its own
+  // statistics. Returns this site if the plan is null or is for groups of another size. Keeps the site of the latest
+  // plan.
   Result<std::shared_ptr<const MessageSite>> Following(const std::shared_ptr<const PlannedLists>& plan) const;
 
   Status TakeLeading(std::vector<Leaf>& leaves, Buffers& buffers) const override;
@@ -121,10 +122,10 @@ class MessageSite final : public CallSite, public DecidedSite, public std::enabl
   uint64_t fingerprint() const { return text_.fingerprint; }
   const std::string& text() const { return text_.text; }
   SiteStats& stats() const { return *stats_; }
-  // The seconds from the arrival of a rank of this process until it had received all lossy messages of the call.
+  // The seconds from the arrival of a rank of this process until that rank had received all lossy messages of the call.
   RecentTimes& loss_times() const { return shared_->loss_times; }
-  // Returns the time after which a rank that arrives now may lose segments; the maximum if no call has been
-  // measured. Returns nullopt if the call has no time limit.
+  // Returns the time after which a rank that arrives now may lose segments. Returns the maximum if the time limit
+  // follows the median and too few calls have been measured. Returns nullopt if the call has no time limit.
   std::optional<LossLimit::TimePoint> LossesFrom(Clock::time_point now) const;
   ScratchPool& scratch() const { return *shared_->scratch; }
 
@@ -132,7 +133,7 @@ class MessageSite final : public CallSite, public DecidedSite, public std::enabl
   CallName NameCall(int64_t number = 0) const {
     return {label_.name, label_.axes, label_.plan, number == 0 ? 0 : layout().payload(), number};
   }
-  // The error of a call that rank `mine` joins from this site and `rank` joins from another site. `text` describes the
+  // The error of a call that rank `mine` joins from this site, but `rank` joins from another site. `text` describes the
   // other site.
   Status Differs(const CallName& call, uint32_t rank, const std::string& text, uint32_t mine) const;
   // Records that a rank's call has ended.

@@ -13,8 +13,8 @@ inline constexpr int64_t kSegmentBytes = 256 << 10;
 // are not divided: short messages waste their loss budget, because only whole packets can be dropped.
 inline constexpr int64_t kShortestSegment = 64 << 10;
 // The largest segment between hosts. It is smaller than kSegmentBytes, so that the numbers of segments on rails of
-// different speeds can match the rails' speeds. With rails of speeds 4 : 2 : 1, for instance, 16 segments of a 4 MiB
-// message are divided 9 : 5 : 2, and 32 segments 19 : 9 : 4.
+// different speeds can match the rails' speeds. With rails of speeds 4 : 2 : 1, for instance, a 4 MiB message in 16
+// segments is divided 9 : 5 : 2, and in 32 segments it is divided 19 : 9 : 4.
 inline constexpr int64_t kLongestBetweenHosts = 128 << 10;
 
 }  // namespace jaxcomm

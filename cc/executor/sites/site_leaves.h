@@ -1,4 +1,4 @@
-// Everything that the collective and the arrays of a site's calls determine: the layout, the kernels, and whether
+// The properties that follow from the collective and the arrays of a site's calls: the layout, the kernels, and whether
 // stores bypass the caches.
 //
 //   Result<SiteLeaves> leaves =
@@ -28,12 +28,12 @@ namespace jaxcomm {
 struct AllowedLoss {
   std::vector<double> shares;  // by leaf: the part of each message that may be lost
   int64_t segment_bytes = 0;   // the size of the segments of a leaf; each segment is important or not
-  // Nothing may be lost within a time limit, which begins when the rank that adds arrives. 0: the time limit follows
-  // the median of the earlier calls. nullopt: whatever the network loses may be lost.
+  // The time limit within which nothing may be lost. It begins when the adding rank arrives. 0: the time limit follows
+  // the median of the earlier calls. nullopt: there is no time limit, so bytes may be lost at any time.
   std::optional<double> time_limit_s = std::nullopt;
   // Whether a lost segment of one rank's operand counts as the mean of the other ranks' segments. If not, it counts as
-  // zeros, and the rank gets a report of its lost segments. Reports need a time limit: only then are segments lost
-  // whole.
+  // zeros, and the rank gets a report of its lost segments. Reports need a time limit, because segments are always lost
+  // as a whole only with a time limit.
   bool makes_up = true;
 
   bool has_reports() const { return !makes_up; }
@@ -63,7 +63,7 @@ class SiteLeaves {
   ScaleFn scale(size_t leaf) const { return FindScale(layout_.leaves()[leaf].dtype); }
   // Only for lossy sums: the index of a leaf's first segment among the segments of all leaves.
   int64_t FirstSegment(size_t leaf) const { return first_segments_[leaf]; }
-  // Whether stores of bytes that no task reads again bypass the caches.
+  // Whether stores bypass the caches if no task reads the stored bytes again.
   bool streams() const { return streams_; }
   // Whether a call is so small that waking threads would take most of the call's time.
   bool is_small() const { return is_small_; }

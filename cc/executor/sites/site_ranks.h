@@ -61,8 +61,8 @@ class SiteRanks {
   };
 
   // Error texts name the ranks of a single group by the group's `names` or, without these, by rank number. Error texts
-  // name the ranks of several groups by device number. Fails if a list is missing or is for another rank, or if the
-  // process has no rank in any group.
+  // name the ranks of several groups by device number. Fails if a list is missing or is for another rank, or if no
+  // group has a rank of the process.
   static Result<SiteRanks> Make(const std::vector<MessageGroup>& groups, uint32_t process);
   // Returns the same ranks in these groups. With `change_from_call_to_call`, error texts name ranks by rank number.
   Result<SiteRanks> Regroup(const std::vector<Members>& groups, bool change_from_call_to_call) const;
@@ -103,7 +103,7 @@ class SiteRanks {
   // The other processes that share a group with this process.
   const std::vector<uint32_t>& others() const { return others_; }
   bool HasRankOf(uint32_t process) const { return std::binary_search(others_.begin(), others_.end(), process); }
-  // All other processes that have a rank in any group.
+  // All other processes that have a rank in one of the groups.
   const std::vector<uint32_t>& everybody() const { return everybody_; }
   bool Knows(uint32_t process) const { return std::binary_search(everybody_.begin(), everybody_.end(), process); }
 

@@ -1,4 +1,4 @@
-// The segments of a leaf that lie whole in a range of a layout. The last segment of a leaf may be shorter.
+// The segments of a leaf that lie entirely in a range of a layout. The last segment of a leaf may be shorter.
 #pragma once
 
 #include <algorithm>
@@ -11,10 +11,10 @@ namespace jaxcomm {
 
 struct WholeSegments {
   size_t leaf = 0;
-  int64_t first = 0, count = 0;  // their numbers in the leaf
+  int64_t first = 0, count = 0;  // the index of the first segment in the leaf, and the number of segments
 };
 
-// `begin` and `end` are offsets in the layout, between which there is one leaf.
+// `begin` and `end` are offsets in the layout. The bytes between them belong to one leaf.
 inline WholeSegments FindWholeSegments(const Layout& layout, int64_t begin, int64_t end, int64_t segment_bytes) {
   WholeSegments found;
   layout.ForEach(begin, end, [&](size_t leaf, int64_t offset, int64_t bytes) {

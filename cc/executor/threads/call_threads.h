@@ -26,7 +26,7 @@ namespace jaxcomm {
 
 class CallThreads {
  public:
-  // Fails the calls that have waited for `deadline` seconds. Returns whether any call still waits.
+  // Fails the calls that have waited for `deadline` seconds. Returns whether some calls still wait.
   using FailOverdue = std::function<bool(Clock::time_point now, double deadline)>;
 
   CallThreads(unsigned workers, FailOverdue fail_overdue)

@@ -1,4 +1,4 @@
-// Counts the threads and jobs that use an object, so that the object's owner can wait until none of them uses it.
+// Counts the threads and jobs that use an object, so that the object's owner can wait for its last user.
 //
 //   std::atomic<int64_t> users{0};
 //   const User user(users);                            // counts until `user` and all its copies are destroyed

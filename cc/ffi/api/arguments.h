@@ -26,7 +26,7 @@ struct UdpConnection {
 // The socket, address and keys of a connection over libfabric.
 struct FabricConnection {
   int32_t connection;   // a TCP socket
-  const char* address;  // of the process's endpoint
+  const char* address;  // the address of the process's endpoint
   int64_t address_bytes;
   const uint8_t* sends;     // the key for frames that this process sends, 16 bytes
   const uint8_t* receives;  // the key for frames that this process receives, 16 bytes
@@ -52,7 +52,7 @@ struct MessageRun {
   int64_t num_bytes;  // the bytes of one buffer
 };
 
-// The lists that the collectives of unchanged programs run.
+// The rules by which the collectives of unchanged programs choose their lists of messages.
 struct CollectiveLists {
   // The bounds of ListRules for schedules without a plan.
   int64_t flat_bytes;

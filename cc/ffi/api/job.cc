@@ -212,8 +212,8 @@ JAXCOMM_EXPORT int jaxcomm_job_open_rails(const char* rails, JaxcommText* error)
   });
 }
 
-// Only for a job with several rails. Sets the rails to a process: the rails that are connected, the rails that are down
-// and will be connected later, and the shares of all these rails.
+// Only for a job with several rails. Sets the rails that lead to a process: the rails that are connected, the rails
+// that are down and will be connected later, and the shares of all these rails.
 JAXCOMM_EXPORT int jaxcomm_job_set_rails(int64_t process, const uint32_t* connected, int64_t num_connected,
                                          const uint32_t* down, int64_t num_down, const RailShares* shares,
                                          JaxcommText* error) {
@@ -255,7 +255,7 @@ JAXCOMM_EXPORT int jaxcomm_job_check_encryption(JaxcommText* error) {
   return Answer(error, [&] { return Job::CheckEncryption(); });
 }
 
-// `seals` receives 1 if this process seals packets faster by AES than by SipHash, otherwise 0.
+// `seals` receives 1 if AES is faster than SipHash at sealing packets in this process, otherwise 0.
 JAXCOMM_EXPORT int jaxcomm_job_seals_by_aes(int* seals, JaxcommText* error) {
   return Answer(error, [&] { *seals = HasFastAead() ? 1 : 0; });
 }
@@ -282,7 +282,7 @@ JAXCOMM_EXPORT int jaxcomm_job_gone(JaxcommText* json, JaxcommText* error) {
   return Answer(error, [&] { CopyText(GoneJson(), json); });
 }
 
-// Stores rails that may be restored, `capacity` at most. A triple is the process, the rail and the rail's number of
+// Stores at most `capacity` rails that may be restored. A triple holds the process, the rail and the rail's number of
 // fences.
 JAXCOMM_EXPORT int jaxcomm_job_lost_rails(uint32_t* triples, int64_t capacity, int64_t* count, JaxcommText* error) {
   return Answer(error, [&] {

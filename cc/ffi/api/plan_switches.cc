@@ -24,7 +24,7 @@ JAXCOMM_EXPORT int jaxcomm_switch_launches(JaxcommText* text, JaxcommText* error
   });
 }
 
-// Returns a line for each step: the step's hash, then the periods of its latest launches in seconds.
+// Returns a line for each step: the step's hash, then the seconds between the beginnings of its latest launches.
 JAXCOMM_EXPORT int jaxcomm_switch_periods(JaxcommText* text, JaxcommText* error) {
   return Answer(error, [&] {
     std::ostringstream lines;

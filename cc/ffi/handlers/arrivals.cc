@@ -1,5 +1,6 @@
 // The custom calls "jaxcomm_arrive" and "jaxcomm_end" return their operands. They stand before and after a collective
-// that XLA runs, and record its arrival and its end. cc/gpu/ffi/arrivals.cc has their counterparts for GPUs.
+// that XLA runs, and record the device's arrival at the collective and the collective's end. cc/gpu/ffi/arrivals.cc has
+// their counterparts for GPUs.
 
 #include "cc/ffi/arrivals.h"
 

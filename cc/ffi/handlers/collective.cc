@@ -1,4 +1,4 @@
-// The custom call "jaxcomm_collective". Instantiate decodes the record of the call site and makes the call sites.
+// The custom call "jaxcomm_collective". Instantiate decodes a record of the call sites and makes the call sites.
 // Execute starts the rank's call and returns the call's future.
 
 #include <exception>

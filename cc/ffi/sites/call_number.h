@@ -1,4 +1,4 @@
-// Numbers the calls of a step on one communicator. All processes give a call the same number.
+// Assigns numbers to the calls of a step on one communicator. All processes assign the same number to a call.
 #pragma once
 
 #include <algorithm>
@@ -17,18 +17,19 @@ namespace jaxcomm {
 struct CallNumber {
   uint32_t site;                     // different for each copy of a call
   uint32_t number;                   // the same for all copies of a call
-  std::shared_ptr<const Step> step;  // the call's step; the step's number of calls is final once the step is launched
+  std::shared_ptr<const Step> step;  // the call's step, whose number of calls is final once the step is launched
 };
 
-// Numbers the next copy of a call. XLA may copy a call, for example if a function is called twice, and each copy is a
-// call site. Processes that compile the same step number the copies in the same order. Each generation numbers from 0
-// again, because some of its processes may be new. Returns nullopt if the step has too many calls.
+// Assigns a number to the next copy of a call. XLA may copy a call, for example if a function is called twice, and each
+// copy is a call site. If several processes compile the same step, they number its copies in the same order. Each
+// generation begins again at 0, because some of its processes may be new. Returns nullopt if the step has too many
+// calls.
 inline std::optional<CallNumber> NumberCall(uint64_t generation, uint64_t communicator, int64_t module,
                                             int64_t lowering, int64_t number) {
   constexpr uint32_t kMaxCopies = 1 << 12, kMaxCalls = 1 << 20;
   struct Lowered {
     std::shared_ptr<Step> step = std::make_shared<Step>();
-    std::map<int64_t, uint32_t> copies;  // by call number: the number of copies so far
+    std::map<int64_t, uint32_t> copies;  // by call number, the number of copies so far
   };
   static std::mutex mutex;
   static std::map<std::tuple<uint64_t, int64_t, int64_t>, Lowered> steps;

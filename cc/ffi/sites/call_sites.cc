@@ -97,8 +97,8 @@ struct Named {
   MessageSite::Label label;
 };
 
-// Returns the identifiers of a call site. `numbers` has the call's number if an earlier generation numbered the call. A
-// process that joined the job later gives the call the same number.
+// Returns the identifiers of a call site. `numbers` already has the call's number if an earlier generation numbered the
+// call. A process that joined the job later gives the call the same number.
 Result<Named> NameSite(const SiteRecord& record, uint64_t generation, const std::vector<MessageGroup>& groups,
                        CallSites::Numbers& numbers) {
   const SiteRecord::Between& between = *record.between;
@@ -159,7 +159,7 @@ Result<std::shared_ptr<CallSite>> MakeMessageSite(const SiteRecord& record, Name
   return made;
 }
 
-// Makes one site for all groups. The site numbers the ranks group by group, and omits groups of one rank.
+// Makes one site for all groups. Ranks are numbered group by group. Groups of one rank are left out.
 Result<CallSites::Ranks> MakeBetweenProcesses(const SiteRecord& record, uint64_t generation,
                                               CallSites::Numbers& numbers) {
   CallSites::Ranks made;

@@ -80,7 +80,7 @@ SiteRecord::Group ReadGroup(FieldReader& in) {
   return group;
 }
 
-// Returns the number of schedules of a group if the site has no rule.
+// Returns the number of schedules that a group of `ranks` ranks has at a site without a rule.
 size_t SchedulesOf(const SiteRecord& record, size_t ranks) {
   return ranks == 1 ? 0 : record.groups_by_operand ? ranks - 1 : 1;
 }

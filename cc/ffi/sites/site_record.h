@@ -34,10 +34,10 @@ struct SiteRecord {
   };
   struct Group {
     std::vector<Device> ranks;
-    // The names of the programs or lists of messages that the group's calls run. A group of one rank has no name. A
-    // larger group has one name, with two exceptions. If the record has a rule, the group may have a name for each
-    // schedule of the selector, then a name for each lost rail. If groups_by_operand is set, the group has a name for 2
-    // ranks, for 3 ranks, and so on.
+    // The names of the schedules (programs or lists of messages) that the group's calls run. A group of one rank has no
+    // name. A larger group has one name, with two exceptions. If the record has a rule, the group may have a name for
+    // each schedule of the selector, then a name for each lost rail. If groups_by_operand is set, the group has one
+    // name for 2 ranks, one for 3 ranks, and so on.
     std::vector<std::string> schedules;
   };
   // A rail that the host of `rank` may lack. `rail` is the rail's name.

@@ -1,4 +1,4 @@
-// The memory of a slot, which is a device and its ranks. All ranks of the call access the flags of this slot's ranks.
+// The memory of a slot. A slot is a device and its ranks. All ranks of the call access the flags of this slot's ranks.
 // Only the kernel on this device accesses the clocks and the program's tables.
 //
 //   Result<Block> block = Block::Make(device, program, table, /*ranks=*/2, num_blocks);

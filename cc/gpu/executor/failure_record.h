@@ -36,9 +36,9 @@ inline uint64_t NoSum(DType dtype) {
 Status FailureStatus(const CallName& name, uint64_t call, uint32_t ranks, uint32_t num_blocks,
                      const FailureRecord* records);
 
-// Returns the record of a call. `words` are the call's clocks: its number, each rank's begin, each rank's end, and each
-// op's end. Times are in nanoseconds. The difference of two ranks' times is wrong by at most `error`. Returns nullopt
-// if a rank has not ended the call, or if a rank gave up before another rank arrived.
+// Returns the record of a call. `words` hold the call's number, then times in nanoseconds: the start of each rank, the
+// end of each rank, and the end of each op. The difference between the times of two ranks is wrong by at most `error`.
+// Returns nullopt if a rank has not ended the call, or if a rank gave up before another rank arrived.
 std::optional<CallRecord> RecordOf(const uint64_t* words, int64_t error, const Program& program);
 
 }  // namespace jaxcomm::fused

@@ -3,7 +3,7 @@
 //   Arguments arguments = ...;                                              // pointers to all ranks' memory
 //   Status status = LaunchFused(arguments, DType::kBF16, Reduction::kSum, /*ranks here=*/8, stream);
 //
-// LaunchFused returns at once. The kernel writes its errors to Arguments::failures. The pointers may lead to virtual
+// LaunchFused returns at once. The kernel writes its errors to Arguments::failures. The memory may belong to virtual
 // ranks on one device, or to several devices of one process.
 #pragma once
 
@@ -23,8 +23,8 @@ namespace jaxcomm::fused {
 inline constexpr uint32_t kMaxRanks = 32;
 inline constexpr uint32_t kKeptCalls = 64;  // number of latest calls whose clocks are kept
 
-// The times of the latest kKeptCalls calls by the device's clock, in nanoseconds. A call has its number, then the begin
-// of each rank, the end of each rank, and the end of each op.
+// The times of the latest kKeptCalls calls by the device's clock, in nanoseconds. The entry of a call holds the call's
+// number, then the start of each rank, the end of each rank, and the end of each op.
 struct Clocks {
   uint64_t* base;  // [kKeptCalls][1 + 2 * ranks + ops]
   uint32_t num_ops;

@@ -210,7 +210,7 @@ Status Ranks::RecordCalls() {
   return Status();
 }
 
-// Reads the clocks of all slots. With several slots, converts the times to the host's clock. The difference of two
+// Reads the clocks of all slots. With several slots, converts the times to the host's clock. The difference between two
 // times is wrong by at most `error`.
 Status Ranks::ReadClocks(std::vector<std::vector<uint64_t>>& clocks, int64_t& error) const {
   for (const Slot& slot : slots_) {

@@ -1,5 +1,5 @@
-// The ranks of one call site. Their devices belong to this process, and each device can access the memory of all
-// others. Tests and measurements also put several ranks on one device.
+// The ranks of one call site. Their devices belong to this process, and each device can access the memory of all other
+// devices. Tests and measurements also put several ranks on one device.
 //
 //   Result<std::shared_ptr<Ranks>> ranks = Ranks::Make(name, program, /*devices=*/{0, 1, 2, 3}, stats);
 //   Status status = ranks.value()->Run(rank, call, stream);   // for every device; returns the launch's error
@@ -7,7 +7,7 @@
 //
 // Run neither blocks nor allocates. The calls of one Ranks object run in order, on one stream per device, and every
 // device must launch all calls. If only some devices launch a call, the call fails on these devices at its deadline,
-// and later calls fail too. If a call fails that all devices launched, each result is NaN or the largest integer, and
+// and later calls fail too. If a call that all devices launched fails, each result is NaN or the largest integer, and
 // the next call works. Thread-safe.
 #pragma once
 
@@ -51,7 +51,7 @@ class Ranks {
   Status Run(uint32_t rank, const Call& call, cudaStream_t stream);
   Status Check();
 
-  // Adds the calls that ended since the previous RecordCalls to the statistics, but at most the latest kKeptCalls.
+  // Adds to the statistics the calls that ended since the previous RecordCalls, but only the latest kKeptCalls.
   Status RecordCalls();
 
  private:
@@ -78,7 +78,7 @@ class Ranks {
   const Table table_;
   const size_t clock_words_;                             // clock words per call
   std::unique_ptr<FailureRecord[], FreeHost> failures_;  // outlives the kernels, because the destructor waits for them
-  uint64_t* clock_word_ = nullptr;                       // the word to which CompareClock lets a device write its time
+  uint64_t* clock_word_ = nullptr;                       // the word to which a device writes its time in CompareClock
   std::vector<Slot> slots_;
   std::vector<size_t> slot_of_;  // by rank
   uint32_t num_blocks_ = 0;

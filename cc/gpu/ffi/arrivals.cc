@@ -1,5 +1,5 @@
 // The custom calls "jaxcomm_arrive" and "jaxcomm_end" on GPUs; cc/ffi/handlers/arrivals.cc has their counterparts for
-// CPUs. A callback in the order of XLA's stream records the time. No kernel runs, and no thread waits for the device.
+// CPUs. A callback that is queued on XLA's stream records the time. No kernel runs, and no thread waits for the device.
 //
 // The calls must not be captured into a CUDA graph.
 
@@ -25,7 +25,7 @@ ffi::Error Fail(const char* what, cudaError_t outcome) {
   return ToError(Status(Code::kInternal, std::string(what) + ": " + cudaGetErrorString(outcome)));
 }
 
-// Hands the operands on, and queues the callback if `device` is recorded.
+// Passes the operands on as results. Queues the callback unless `device` is null, which means that it is not recorded.
 ffi::Error Queue(cudaStream_t stream, const ffi::RemainingArgs& args, const ffi::RemainingRets& rets,
                  cudaHostFn_t callback, DeviceArrivals* device) {
   if (args.size() != rets.size()) return ToError(InvalidArgument("arrivals: operands and results differ in number"));

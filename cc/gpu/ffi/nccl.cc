@@ -131,7 +131,7 @@ JAXCOMM_EXPORT int jaxcomm_nccl_id(const char* path, nccl::Id* id, JaxcommText* 
   });
 }
 
-// Makes a device a rank of a group, and waits for the other ranks.
+// Adds a device to a group as the given rank, and waits for the other ranks.
 JAXCOMM_EXPORT int jaxcomm_nccl_join(const char* path, const char* group, int device, uint32_t ranks, uint32_t rank,
                                      const nccl::Id* id, double deadline_s, JaxcommText* error) {
   return WithNccl(path, error, [&](const nccl::Library& library) {

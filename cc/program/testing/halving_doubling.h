@@ -14,8 +14,8 @@
 
 namespace jaxcomm {
 
-// Returns a list for n ranks with 2 log2(n) rounds. In the first half, the rounds send n/2, n/4, …, 1 chunks. In the
-// second half, the rounds send 1, 2, …, n/2 chunks. n must be a power of two.
+// Returns the list of one of n ranks, with 2 log2(n) rounds. In the first half of the rounds, the rank sends n/2, n/4,
+// …, 1 chunks. In the second half, it sends 1, 2, …, n/2 chunks. n must be a power of two.
 inline std::vector<uint32_t> HalvingDoublingMessages(uint32_t ranks, uint32_t rank) {
   std::vector<Round> rounds;
   // The chunks [begin, begin + distance) include chunk `rank`. [others, others + distance) include chunk `partner`.

@@ -4,11 +4,11 @@
 //   sealer.value().Begin(number, head, head_bytes);      // `head` stays readable, and is authenticated
 //   sealer.value().Add(text, bytes, out);                // any number of times; `out` may be `text`
 //   const bool is_sealed = sealer.value().End(tag);
-//   Result<Opener> opener = Opener::Make(key);           // Begin and Add likewise, of the encrypted bytes
+//   Result<Opener> opener = Opener::Make(key);           // Begin and Add likewise, with the encrypted bytes
 //   const bool is_genuine = opener.value().End(tag);     // false: do not use what Add has stored
 //
-// A number must not be used twice for sealing with a key, because then both texts could be read. An object is used by
-// one thread at a time.
+// With one key, a number must not be used twice for sealing, because an eavesdropper could then read both texts. An
+// object is used by one thread at a time.
 #pragma once
 
 #include <array>
@@ -33,8 +33,8 @@ struct CipherKeys {
 
 constexpr size_t kTagBytes = 16;
 
-// Returns whether this machine has libcrypto, and a processor with instructions for AES-GCM. Without the instructions
-// other tags cost less.
+// Returns whether this machine has libcrypto, and a processor with instructions for AES-GCM. Without these
+// instructions, other kinds of tags cost less.
 bool HasFastAead();
 
 class Cipher {
@@ -47,8 +47,8 @@ class Cipher {
   void Add(const std::byte* in, size_t bytes, std::byte* out);
   // Returns a key that is derived from this one, or nullopt if libcrypto has failed.
   std::optional<CipherKey> NextKey();
-  // Replaces the key by the next one. Both sides must call this after the same number. Returns false if libcrypto has
-  // failed; then the object must not be used any more.
+  // Replaces the key by the next one. Both sides must change the key after the sequence with the same number. Returns
+  // false if libcrypto has failed; then the object must not be used any more.
   bool ChangeKey();
 
  protected:
@@ -58,7 +58,7 @@ class Cipher {
 
   static Result<Cipher> Make(const CipherKey& key, bool encrypts);
 
-  // Both call a function of libcrypto, and record a failure until the next Begin.
+  // Control and Final each call a function of libcrypto, and record a failure until the next Begin.
   void Control(int command, void* data);
   void Final();
 

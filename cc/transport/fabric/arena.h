@@ -1,6 +1,6 @@
 // The memory that libfabric reads and stores: slots for one frame each.
 //
-//   auto arena = Arena::Create({/*small=*/128, /*large=*/64});   // numbers of slots of each direction
+//   auto arena = Arena::Create({/*small=*/128, /*large=*/64});   // numbers of slots for each direction
 //   Slot* slot = arena->Take(kLarge);                  // to send from; nullptr if no slot is free
 //   arena->GiveBack(slot);                             // libfabric has sent the frame
 //   arena->Release(slot);                              // on any thread: a view of a received frame has ended
@@ -43,7 +43,7 @@ struct Slot {
   std::byte* data;
   FrameSize size;
   bool sends;
-  // The other process of the frame, and the number of the path to it.
+  // The process to or from which the frame goes, and the number of the path to this process.
   uint32_t process = 0;
   uint64_t path = 0;
 };

@@ -20,7 +20,7 @@ constexpr size_t kCompletions = 32;  // number of completions that are read at a
 
 const Libfabric& TheLibfabric() { return Libfabric::Get().value(); }
 
-// Stores an object that a function of libfabric has opened.
+// Calls a function of libfabric that opens an object, and makes `owner` own the object.
 template <typename Object, typename Owner, typename Function>
 int Own(Owner& owner, const Function& open) {
   Object* opened = nullptr;
@@ -121,7 +121,7 @@ int Endpoint::OpenAll(size_t operations) {
   return error;
 }
 
-// Opens the queue of completions: with a descriptor if the provider has one.
+// Opens the completion queue, with a descriptor if the provider supports one.
 int Endpoint::OpenCompletions(size_t operations) {
   fi_cq_attr attributes{};
   attributes.format = FI_CQ_FORMAT_TAGGED;

@@ -2,9 +2,10 @@
 //
 //   Result<std::unique_ptr<Endpoint>> made = Endpoint::Open({"verbs", "mlx5_0"});
 //   const fi_addr_t peer = made.value()->Insert(address);           // another endpoint's address()
-//   int64_t error = made.value()->Send(peer, bytes, size, descriptor, tag, &context);   // -FI_EAGAIN: later again
+//   int64_t error = made.value()->Send(peer, bytes, size, descriptor, tag, &context);   // -FI_EAGAIN: try again later
 //
-// A completion returns the context of its operation, whose memory must stay valid until then. Not thread-safe.
+// A completion returns the context of its operation. Until then, the operation's memory must stay valid. Not
+// thread-safe.
 #pragma once
 
 #include <rdma/fabric.h>

@@ -15,7 +15,7 @@
 namespace jaxcomm {
 namespace {
 
-// Keeps an endpoint that cannot be closed, because operations are under way, and the memory of these operations.
+// Keeps an endpoint and its memory for ever, because an endpoint with operations under way cannot be closed.
 void Abandon(std::unique_ptr<Endpoint> endpoint, std::shared_ptr<Arena> arena) {
   using Abandoned = std::vector<std::pair<std::unique_ptr<Endpoint>, std::shared_ptr<Arena>>>;
   static std::mutex* const mutex = std::make_unique<std::mutex>().release();
@@ -167,8 +167,9 @@ void FabricTransport::Fence(uint32_t process, const Status& why) {
   if (!callbacks_.empty()) Wake();  // AddPeer waits for the callbacks of unsent messages
 }
 
-// The acknowledgements are the process's, not its host's, and a process may be stopped. So only frames that the process
-// should have received count as unanswered, and questions over the connection that its host has not acknowledged.
+// The process itself acknowledges frames, not its host, and a process may be stopped. So only two things count as
+// unanswered: frames that the process should have received, and questions over the connection that its host has not yet
+// acknowledged.
 SendProgress FabricTransport::ProgressTo(uint32_t process) {
   Lock lock(mutex_);
   const auto found = peers_.find(process);

@@ -8,10 +8,10 @@
 // message, and arrives in a slot of the receiver. The receiver passes the slot on as a view, or copies its bytes under
 // the lock. After Cancel and Fence therefore no byte arrives in a caller's memory, even if libfabric still moves bytes.
 //
-// A process sends no more frames than its window until the other process has freed their slots. Each frame carries the
-// counts of the arrived frames and of the freed slots. Neither order nor acknowledgements are required of a provider.
-// A TCP connection beside the path carries no messages. It shows that the other process lives (its end ends the path)
-// and that the other process runs (kAsk and kHere).
+// The window of a process limits the frames that it has sent and whose slots the other process has not yet freed. Each
+// frame carries the counts of the arrived frames and of the freed slots. A provider need not keep frames in order or
+// acknowledge them. A TCP connection beside the path carries no messages. It shows that the other process lives (the
+// path ends with the connection) and that the other process runs (kAsk and kHere).
 //
 // socket_transport.h describes threads, callbacks and Help. Leave is as for TcpTransport.
 #pragma once
@@ -72,8 +72,8 @@ class FabricTransport : public SocketTransport {
 
   void Leave();
 
-  // Returns the number of arrived frames of the process that were dropped, because their tag was not made with the key
-  // of its path, or because they had arrived before.
+  // Returns how many frames from the process were dropped because their tag was not made with the key of the path, or
+  // because they had arrived before.
   int64_t forged(uint32_t process);
 
  private:
@@ -133,7 +133,7 @@ class FabricTransport : public SocketTransport {
   void* described_ = nullptr;           // libfabric's descriptor of the arena
   std::map<uint32_t, std::unique_ptr<Peer>> peers_;
   uint64_t paths_ = 0;             // number of paths so far
-  std::vector<Slot*> to_receive_;  // libfabric accepts no receive into these slots for now
+  std::vector<Slot*> to_receive_;  // slots into which libfabric accepts no receive for now
   bool is_refused_ = false;        // libfabric accepts no frame for now
   bool woke_in_vain_ = false;      // the descriptor reported a completion, but there was none
   int refusals_ = 0;               // number of successive polls in which libfabric accepted no frame

@@ -22,13 +22,13 @@ constexpr size_t kHeadBytes = 64;
 
 struct FabricHead {
   uint16_t process = 0;                // the sender
-  uint32_t number = 0;                 // of the frame among the path's frames of its size; 0 in acknowledgements
+  uint32_t number = 0;                 // the frame's number among the path's frames of its size; 0 in acknowledgements
   uint16_t arrived = 0;                // number of frames of both sizes that have arrived at the sender
   std::array<uint16_t, 2> freed = {};  // number of the sender's slots, by size, that are free again
 };
 
-// In place of a frame's type: an acknowledgement without payload, and a trial of a path, whose payload has no meaning.
-// They spell jcA1 and jcT1.
+// These values stand in place of a frame's type: an acknowledgement has no payload, and the payload of a trial of a
+// path has no meaning. Their bytes spell jcA1 and jcT1.
 constexpr uint32_t kAcknowledgement = 0x3141636A, kTrial = 0x3154636A;
 
 namespace fabric_head {

@@ -3,7 +3,7 @@
 //   const Result<Libfabric>& library = Libfabric::Get();   // an error if this machine has no usable libfabric
 //   if (library.ok()) library.value().fabric(attributes, &fabric, nullptr);
 //
-// Thread-safe. Only functions without an inline definition in libfabric's headers are here.
+// Thread-safe. The struct lacks the functions that libfabric's headers define inline.
 #pragma once
 
 #include <rdma/fabric.h>
@@ -22,7 +22,7 @@ struct Libfabric {
   // Loads the library in the first call. The result is never destroyed.
   static const Result<Libfabric>& Get();
 
-  // Returns the version of the interface for getinfo: the version of the vendored headers, or an older library's own.
+  // Returns the interface version to pass to getinfo: the version of the vendored headers, or that of an older library.
   uint32_t api() const;
   // Returns libfabric's text for an error, which may be negative.
   std::string Describe(int64_t error) const;

@@ -1,4 +1,4 @@
-// Sends, receives, acknowledges and ends the frames of one path of FabricTransport.
+// Sends, receives and acknowledges the frames of one path of FabricTransport, and ends the path.
 #include <sys/epoll.h>
 #include <sys/socket.h>
 
@@ -20,7 +20,7 @@ namespace {
 constexpr std::array<uint64_t, kFrameSizes> kTags = {1, 2};
 constexpr std::chrono::milliseconds kReportDelay(5);  // time that an acknowledgement may wait for a frame to carry it
 
-// Grows `count` to the count whose last 16 bits have arrived. A head that was overtaken has an older count, which is
+// Raises `count` to the count whose low 16 bits are `arrived`. A head that arrives late has an older count, which is
 // ignored. `limit`: the largest possible count.
 void Grow(uint32_t& count, uint16_t arrived, uint32_t limit) {
   const auto step = static_cast<uint16_t>(arrived - static_cast<uint16_t>(count));

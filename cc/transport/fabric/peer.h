@@ -30,7 +30,7 @@ struct FabricTransport::Peer : SocketPeer {
     std::vector<std::byte> copy;
     std::shared_ptr<Outgoing> message;
   };
-  // The frames of one size. The counts begin with the path and are modulo 2^32.
+  // The frames of one size. The counts start at 0 with each path and are modulo 2^32.
   struct Lane {
     std::deque<Frame> frames;
     uint32_t sent = 0, freed_there = 0;             // own frames: sent, and freed by the process
@@ -80,7 +80,7 @@ struct FabricTransport::Peer : SocketPeer {
   Lane& LaneOf(const Header& header) { return lanes[header.bytes > Transport::kMaxNotice ? kLarge : kSmall]; }
   uint32_t sent() const { return lanes[kSmall].sent + lanes[kLarge].sent; }
   uint32_t arrived() const { return lanes[kSmall].arrived + lanes[kLarge].arrived; }
-  // Returns whether frames are queued, or the process has not freed their slots.
+  // Returns whether frames are queued, or were sent and the process has not yet freed their slots.
   bool has_frames() const {
     for (const Lane& lane : lanes) {
       if (!lane.frames.empty() || lane.sent != lane.freed_there) return true;
@@ -91,8 +91,8 @@ struct FabricTransport::Peer : SocketPeer {
     return arrived() != reported_arrived || lanes[kSmall].freed != lanes[kSmall].reported ||
            lanes[kLarge].freed != lanes[kLarge].reported;
   }
-  // Returns the number of frames that should have arrived, because the process has answered a later question over the
-  // connection. The frames of a stopped process are not among them.
+  // Returns the number of frames that the process has not acknowledged, although it has answered a later question over
+  // the connection. A stopped process answers no questions, so its frames do not count.
   uint32_t unanswered() const {
     const auto missing = static_cast<int32_t>(answered - arrived_there);
     return missing > 0 ? static_cast<uint32_t>(missing) : 0;
@@ -107,11 +107,12 @@ struct FabricTransport::Peer : SocketPeer {
   std::map<uint32_t, Slot*> ahead;  // small frames that arrived before the next one, by number
   std::deque<Slot*> waiting;        // frames for which the early messages leave no room
   uint32_t arrived_there = 0;       // number of own frames that have arrived at the process
-  uint64_t confirmed = 0;           // the same on this path and all previous paths
-  uint32_t reported_arrived = 0;    // number of arrived frames that frames to the process have acknowledged
+  uint64_t confirmed = 0;           // the same, summed over this path and all previous paths
+  uint32_t reported_arrived = 0;    // number of arrived frames that this side has acknowledged
   Clock::time_point unreported_since;
   bool is_expected = false;  // the process receives frames of this path; before, frames would be dropped
-  // A question over the connection, and number of frames sent before the question and before the last answer.
+  // Whether a question over the connection has no answer yet. The numbers of frames that were sent before the latest
+  // question and before the last answered question.
   bool is_asked = false;
   uint32_t asked = 0, answered = 0;
   uint32_t looked_arrived = 0;  // arrived_there at the last search for silent hosts

@@ -13,15 +13,16 @@ namespace {
 
 constexpr int kEvents = 64;
 constexpr std::chrono::seconds kDeparture(2);
-// The longest sleeps while frames are under way, and otherwise. Many providers make progress only when they are polled.
+// The longest sleep while frames are under way, and the longest sleep otherwise. Many providers make progress only when
+// they are polled.
 constexpr std::chrono::milliseconds kBusySleep(5), kIdleSleep(50);
-// A provider may refuse frames until it has connected to a process. After this number of polls the thread sleeps
+// A provider may refuse frames until it has connected to a process. After this number of refusals the thread sleeps
 // between two polls.
 constexpr int kEagerRefusals = 100;
-// The pause after a report of the descriptor without a completion, while frames are under way and otherwise.
+// The pause after the descriptor reported a completion but there was none: while frames are under way, and otherwise.
 constexpr std::chrono::microseconds kShortPause(10), kLongPause(200);
 
-// Returns the pause before the next poll of a provider without a descriptor. It grows with the number of polls in vain.
+// Returns the pause before the next poll of a provider without a descriptor. It grows with the number of polls so far.
 std::chrono::microseconds PauseAfter(int polls) {
   return std::chrono::microseconds(polls < 100 ? 10 : polls < 200 ? 100 : 1000);
 }
@@ -141,8 +142,8 @@ int FabricTransport::Sleep(Lock& lock, std::chrono::nanoseconds limit, epoll_eve
   }
 }
 
-// Waits until the other processes have freed the slots of all frames, then sends the goodbyes. A process that receives
-// a goodbye ends the path. Both waits together take at most kDeparture.
+// Waits until the other processes have freed the slots of all frames. Then sends the goodbyes and waits again. A
+// process that receives a goodbye ends the path. Both waits together take at most kDeparture.
 void FabricTransport::Depart(Lock& lock) {
   const auto deadline = Clock::now() + kDeparture;
   for (const bool says_goodbye : {false, true}) {

@@ -6,10 +6,10 @@
 //
 // The rate of a rail is the number of bytes that it carried, divided by the time in which it had segments in flight. A
 // late process does not lower the rate, because large messages are sent only after their receiver has arrived. The
-// calls of one range of sizes have the same shares. After every kCalls calls of a range, its shares become proportional
-// to the rates if this shortens calls by more than the fraction kGain. A rail with a small share may carry no segment
-// in these calls. In the next call, such a rail carries one segment of each message, so that its rate is measured
-// again. Not thread-safe.
+// calls of one range of sizes have the same shares. After every kCalls calls of a range, the range's shares become
+// proportional to the rates if this shortens calls by more than the fraction kGain. A rail with a small share may carry
+// no segment in these calls. In the next call, such a rail carries one segment of each message, so that its rate is
+// measured again. Not thread-safe.
 #pragma once
 
 #include <chrono>
@@ -39,7 +39,7 @@ class Balance {
   const std::vector<RailTable::Range>& shares() const { return shares_; }
   // Returns the rate of each rail in calls of this size, in bytes per second; 0: unknown.
   std::vector<double> rates(int64_t call_bytes) const;
-  // Returns the rail that must carry this segment regardless of the shares, if any.
+  // Returns the rail that must carry this segment regardless of the shares, or nullopt if the shares decide.
   std::optional<uint32_t> Trial(const MessageId& id) const;
 
  private:

@@ -126,14 +126,14 @@ struct Rails::Peer {
   // Drops the messages of the call. Moves their callbacks to `received` and `sent` without running them.
   void Cancel(const CallId& call, std::vector<Received>& received, std::vector<Sent>& sent);
 
-  // If this number of received messages or notices is unconfirmed, a notice confirms them. No call waits for this
-  // notice.
+  // When this number of received messages or notices is unconfirmed, this side sends a notice that confirms them. No
+  // call waits for this notice.
   static constexpr size_t kMaxReceived = 32;
   static constexpr size_t kMaxLargeEarly = kMaxEarlyBytes / kMaxSmall;
 
   const uint32_t process;
   State state = State::kOpen;
-  Status why;  // the reason for the end of the rail that ended last
+  Status why;  // why the rail that ended last has ended
   Balance balance;
   std::vector<RailTable::Range> shares;  // shares of the open rails; no longer updated after a rail has left
   RailTable table;                       // divides segments among the open rails

@@ -196,8 +196,8 @@ class Rails : public Transport, public LossyTransport {
   Events* const events_;
   std::vector<Listener> listeners_;
   std::vector<RailTransport*> rails_;
-  std::optional<uint32_t> first_;  // the first rail to the process added last
-  bool have_one_first_ = true;     // all processes were added with the same first rail
+  std::optional<uint32_t> first_;  // the first rail to the most recently added process
+  bool have_one_first_ = true;     // whether all processes have the same first rail
   const std::shared_ptr<std::atomic<int64_t>> copied_bytes_ = std::make_shared<std::atomic<int64_t>>(0);
 
   mutable std::mutex mutex_;  // guards the next three members; not held while transports or callbacks are called

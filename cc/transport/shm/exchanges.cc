@@ -14,7 +14,7 @@ namespace {
 
 using Clock = std::chrono::steady_clock;
 
-// While a rank waits for readers, it checks at this interval whether the other ranks live.
+// While a rank waits for readers, it checks at this interval whether the other ranks are alive.
 constexpr std::chrono::milliseconds kLook{100};
 
 uint64_t TagOf(const CallId& call) { return (HashCallId()(call) << 32) | (uint64_t{1} << 32); }

@@ -36,12 +36,13 @@ class Exchanges {
   Exchanges(std::shared_ptr<MemoryFile> memory, uint32_t processes)
       : memory_(std::move(memory)), cells_(kRounds * (1 + 2 * size_t{processes})) {}
 
-  // As Transport::Join. `members`: one per rank.
+  // Like Transport::Join. `members` has one entry per rank.
   std::unique_ptr<PendingExchange> Join(const Exchange& mine, std::vector<Member> members);
 
  private:
   class Pending;
-  // The latest use of one of this process's cells. Other ranks may read the cell even after this rank has released it.
+  // Describes how this process last used one of its cells. Other ranks may read the cell even after this rank has
+  // released it.
   struct Cell {
     bool is_used = false;
     ExchangeRound::State* state = nullptr;

@@ -45,7 +45,7 @@ struct ExchangeCell {
   CallId call;
   uint64_t fingerprint;
   std::chrono::steady_clock::duration at;
-  uint64_t address;  // where other processes read the bytes in the owner's memory; 0 if the bytes are copied
+  uint64_t address;  // of the bytes in the owner's memory, where other processes read them; 0 if the bytes are copied
   int64_t bytes;
 };
 
@@ -83,7 +83,7 @@ struct PeerChannel {
   // There is one entry for each message that the owner has released. An entry is the number of the other process's slot
   // that held the message.
   alignas(64) std::atomic<uint32_t> releases[kReleases];
-  alignas(64) std::byte ring[kRingBytes];  // Records at multiples of 8; each is followed by its bytes
+  alignas(64) std::byte ring[kRingBytes];  // records at offsets that are multiples of 8; each is followed by its bytes
 };
 
 // A notice, a message with its bytes, or a message whose bytes are in a slot.

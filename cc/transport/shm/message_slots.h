@@ -35,7 +35,7 @@ class MessageSlots {
 
  private:
   struct Slot {
-    std::vector<uint32_t> holds;      // by process: messages in the slot that the process has not released
+    std::vector<uint32_t> holds;      // by process: number of messages in the slot that it has not released
     uint32_t total = 0;               // sum of holds
     std::vector<uint32_t> processes;  // receivers of the messages in the slot
     int64_t used = 0;                 // number of bytes taken
@@ -48,7 +48,7 @@ class MessageSlots {
   std::vector<Slot> slots_;
   std::vector<uint32_t> free_;                        // free slots; the last, which may be cached, is used first
   std::map<std::vector<uint32_t>, uint32_t> open_;    // for each set of receivers: the slot of their next messages
-  std::vector<uint32_t> slots_held_, messages_held_;  // numbers that each process holds
+  std::vector<uint32_t> slots_held_, messages_held_;  // by process: number of slots and messages that it holds
 };
 
 }  // namespace jaxcomm::shm

@@ -18,7 +18,7 @@ constexpr int64_t kPiece = int64_t{1} << 20;
 // The child is a copy of this process in which only this function runs. The child must not share this process's memory:
 // if a process is killed, kernels before 5.16 also end all processes that share its memory.
 bool PeerMemory::IsAllowed() {
-  // The child sends no signal at its end, so that the program's own handling of child processes does not see it.
+  // The child sends no signal when it ends, so the program's own handling of child processes ignores the child.
   const auto child = static_cast<pid_t>(syscall(SYS_clone, 0, nullptr, nullptr, nullptr, nullptr));
   if (child == 0) {
     syscall(SYS_process_vm_readv, getpid(), nullptr, 0, nullptr, 0, 0);

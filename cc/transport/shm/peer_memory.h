@@ -4,7 +4,8 @@
 //   if (memory.CanRead()) …
 //   if (memory.Read(from, to, bytes)) …
 //
-// Each read also reads the nonce of the process, and fails if the nonce differs: another process then has the pid.
+// Each read also reads the nonce of the process, and fails if the nonce differs, because another process then has the
+// pid.
 #pragma once
 
 #include <sys/types.h>

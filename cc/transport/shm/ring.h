@@ -4,7 +4,7 @@
 //   writer.Write(record, bytes)           // kFull: retry after the other process has read
 //   reader.Look();                        // finds the bytes written so far
 //   while (reader.Read(&record, &bytes) == RingResult::kDone) ...
-//   reader.Publish();                     // lets the writer reuse the room of the read records
+//   reader.Publish();                     // lets the writer reuse the room of the records that were read
 //
 // kBroken: the counters or sizes of the other process are invalid.
 #pragma once

@@ -10,7 +10,7 @@ namespace jaxcomm {
 namespace {
 
 using Clock = std::chrono::steady_clock;
-constexpr std::chrono::milliseconds kLifeInterval(200);  // time between two checks that a process lives
+constexpr std::chrono::milliseconds kLifeInterval(200);  // time between two checks that a process is alive
 constexpr std::chrono::seconds kDeparture(2);
 
 }  // namespace

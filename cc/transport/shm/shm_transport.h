@@ -4,9 +4,9 @@
 //   ... publish its fd() and nonce(), open the other processes' files through /proc/<pid>/fd/<fd> ...
 //   Status status = transport.value()->AddPeer(other, others_nonce, fd);   // for each other process, in any order
 //
-// A view points into the sender's memory. Held views of the messages of one sender delay only later messages from that
-// sender to this process. However a process ends, the other processes notice the end within a second. All receivers of
-// one Send must belong to the same call.
+// A view points into the sender's memory. If this process holds views of a sender's messages, only later messages from
+// that sender to this process may be delayed. When a process ends for any reason, the other processes notice within a
+// second. All receivers of one Send must belong to the same call.
 //
 // Leave sends the waiting messages and then a goodbye. This takes some seconds at most. After Leave all other processes
 // count as gone. The destructor sends a goodbye at once. No callback runs after the destructor, but views may outlive
@@ -113,7 +113,7 @@ class ShmTransport final : public Transport {
   struct Call {
     std::map<Key, Posted> posted;
     std::map<Key, Arrived> early;
-    int copies = 0;  // copies in progress into or from spans of the call
+    int copies = 0;  // number of copies in progress, into or from spans of the call
   };
 
   // Sending (send.cc).
@@ -162,7 +162,7 @@ class ShmTransport final : public Transport {
   std::unordered_map<CallId, Call, HashCallId> calls_;
   CancelledCalls cancelled_;
   shm::MessageSlots slots_;
-  std::map<std::vector<uint32_t>, std::deque<Outgoing>> waiting_;  // messages that wait for a slot, by receivers
+  std::map<std::vector<uint32_t>, std::deque<Outgoing>> waiting_;  // messages that wait for a slot, by set of receivers
   std::atomic<bool> stopping_{false};
   std::thread thread_;
 };

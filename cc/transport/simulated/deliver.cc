@@ -1,5 +1,5 @@
-// Arrivals at a process of a SimulatedNetwork. Messages arrive late and out of order. When a sender has ended, its
-// messages no longer arrive.
+// Delivers notices and messages to a process of a SimulatedNetwork. Messages arrive late and out of order. When a
+// sender has ended, its messages no longer arrive.
 #include <algorithm>
 
 #include "cc/transport/simulated/endpoint.h"
@@ -158,7 +158,7 @@ Status SimulatedNetwork::Endpoint::Read(const SimulatedMessage& message, const P
                                         std::shared_ptr<const std::byte>* view) const {
   const bool fits = Parts(posted.spans) == Parts(message.spans);
   if (view) {
-    *view = message.is_copied ? message.bytes : message.Copy();  // a copy: the view outlives the sender's spans
+    *view = message.is_copied ? message.bytes : message.Copy();  // copied, because the view outlives the sender's spans
   } else if (fits && message.is_copied) {
     Scatter(message.bytes.get(), 0, posted.spans);
   } else if (fits) {

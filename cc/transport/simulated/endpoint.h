@@ -1,4 +1,4 @@
-// One process of a SimulatedNetwork, as a transport.
+// The transport of one process of a SimulatedNetwork.
 #pragma once
 
 #include <atomic>
@@ -94,7 +94,7 @@ class SimulatedNetwork::Endpoint : public RailTransport {
   std::map<MessageId, Item> early_;
   std::map<MessageId, Posted> posted_;
   CancelledCalls cancelled_;
-  std::set<uint32_t> lost_;      // processes that have ended, or been fenced
+  std::set<uint32_t> lost_;      // processes that have ended or have been fenced
   std::set<uint32_t> notified_;  // processes whose end was reported to this process, or that were fenced
   std::map<uint32_t, int> views_;
   std::optional<std::pair<uint32_t, CallId>> copying_;  // sender and call of the message that is being copied

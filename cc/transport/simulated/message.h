@@ -48,7 +48,7 @@ struct SimulatedMessage {
   }
 
   // Leave: called when `receivers` more receivers have the message. Lose: called when `receiver` will never get the
-  // message. Each may run `done`. If the message is copied, only Send runs `done`.
+  // message. Either function may run `done`, unless the message is copied. For a copied message, Send runs `done`.
   void Leave(size_t receivers) {
     if ((left -= receivers) == 0) End(Status());
   }

@@ -1,4 +1,4 @@
-// Tracks which processes read the memory of a process at the moment, and for which calls.
+// Tracks which processes are reading the memory of a process, and for which calls.
 //
 //   if (readers.Begin(call, reader)) { ...; readers.End(call, reader); }   // on the reader's thread
 //   readers.Cancel(call);     // afterwards, no read for the call begins or is in progress

@@ -10,9 +10,8 @@
 // Messages overtake each other. Some messages are copied when they are sent, and the others are read when they are
 // delivered. If a Post accepts a view, the message may arrive as a view. While a process holds kMostViews views of one
 // sender's messages, other messages of that sender wait. A message that a process sends to itself goes over a
-// LocalTransport.
-// Each process has its own thread for callbacks. A transport may be one of several rails. Fence and Withdraw work as in
-// all kinds of rails, but a fenced process cannot be connected again.
+// LocalTransport. Each process has its own thread for callbacks. A transport may be one of several rails. Fence and
+// Withdraw work as on all kinds of rails, but a fenced process cannot be connected again.
 #pragma once
 
 #include <cstdint>

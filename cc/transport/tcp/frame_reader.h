@@ -1,4 +1,4 @@
-// Parses the bytes from one process. Headers and notices are read through a buffer, and messages into their spans.
+// Parses the bytes from one process. Headers and notices are read through a buffer. Messages are read into their spans.
 //
 //   const size_t count = reader.Gather(vectors);         // `vectors`: places for the next bytes, in order
 //   Status status = reader.Take(recvmsg(... vectors ...));   // recvmsg returns the number of bytes stored

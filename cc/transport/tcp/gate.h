@@ -4,7 +4,7 @@
 //   gate.Enter(lock); lock.unlock(); recvmsg(...); lock.lock(); gate.Leave();   // in any thread
 //   gate.Close(lock); ...; gate.Open();   // while the lock is held between Close and Open, no thread is inside
 //
-// A thread is inside between Enter and Leave, and must not wait there for another thread. Enter and Close may release
+// From Enter to Leave a thread is inside the gate, and must not wait for another thread. Enter and Close may release
 // the lock for a while.
 #pragma once
 

@@ -1,4 +1,4 @@
-// The state of TcpTransport for one other process.
+// The state that TcpTransport keeps for another process.
 #pragma once
 
 #include <sys/socket.h>
@@ -34,7 +34,7 @@ struct TcpTransport::Peer : SocketPeer {
     return records ? records->reader.Receive(socket, message->msg_iov, message->msg_iovlen)
                    : recvmsg(socket, message, MSG_DONTWAIT);
   }
-  // Returns whether the next Receive needs no event of the socket. Called by the polling thread.
+  // Returns whether the next Receive will find bytes without an event of the socket. Called by the polling thread.
   bool has_more() const { return records && records->reader.has_more(); }
   ssize_t Send(const msghdr& message) {
     return records ? records->writer.Send(socket, message.msg_iov, message.msg_iovlen)

@@ -9,7 +9,7 @@
 namespace jaxcomm {
 namespace {
 
-// The first three bytes of a record, and the byte that follows its text, say that it holds data of the application.
+// The first three bytes of a record, and the byte that follows its text, mark the record as application data.
 constexpr std::byte kType{23}, kMajor{3}, kMinor{3};
 constexpr size_t kOverhead = kRecordHeaderBytes + 1 + kTagBytes;
 constexpr size_t kBufferedRecords = 16;  // number of whole records that the reader's buffer can hold
@@ -107,13 +107,13 @@ bool RecordReader::IsHeaderValid() const {
          size <= kRecordBytes + kOverhead;
 }
 
-// Returns whether the buffer holds a whole record, or a header that no record has.
+// Returns whether the buffer holds a whole record, or an invalid header.
 bool RecordReader::HasRecord() const {
   if (end_ - begin_ < kRecordHeaderBytes) return false;
   return !IsHeaderValid() || end_ - begin_ >= RecordSize();
 }
 
-// Opens the next record in place. Returns false if it was not sealed with the connection's key.
+// Opens the next record in place. Returns false if the record was not sealed with the connection's key.
 bool RecordReader::Open() {
   if (!IsHeaderValid()) return false;
   const size_t size = RecordSize();

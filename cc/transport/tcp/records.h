@@ -6,8 +6,8 @@
 //
 // A record is a header of five bytes, up to 16 KiB of encrypted bytes with their type, and a tag over all of these. The
 // records of each direction are numbered, and the number is part of the tag, so a record that is changed, repeated,
-// left out or moved has no valid tag. Both directions have their own keys, which are changed before a key has sealed
-// more records than TLS 1.3 allows. Source: RFC 8446, section 5.
+// left out or moved has no valid tag. Each direction has its own key, which is replaced before it has sealed more
+// records than TLS 1.3 allows. Source: RFC 8446, section 5.
 #pragma once
 
 #include <sys/types.h>

@@ -1,5 +1,5 @@
-// libFuzzer target: any bytes arrive in any pieces, with any Posts and cancels in between. No byte may be stored
-// outside the posted spans or in the spans of another call. Every callback must run once.
+// libFuzzer target: arbitrary bytes arrive in arbitrary pieces, with arbitrary Posts and cancels in between. No byte
+// may be stored outside the posted spans or in the spans of another call. Every callback must run once.
 
 #include <algorithm>
 #include <cstddef>

@@ -134,7 +134,7 @@ void TcpTransport::Resume(Lock& lock) {
   for (const auto& [process, peer] : peers_) {
     if (!peer->gone.ok() || !peer->waits()) continue;
     CheckReader(lock, *peer, peer->reader.Resume());
-    // No event reports bytes that have left the socket already.
+    // No event reports bytes that have already been read from the socket.
     if (peer->gone.ok() && !peer->waits() && peer->has_more()) Read(lock, *peer);
   }
 }

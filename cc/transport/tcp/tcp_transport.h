@@ -31,7 +31,8 @@ namespace jaxcomm {
 
 struct Records;
 
-// The connection with a process. With keys, on which both processes have agreed, its bytes are encrypted (records.h).
+// The connection with a process. If `keys` is set, the bytes are encrypted (records.h). Both processes have agreed on
+// the keys.
 struct TcpPath {
   int socket;
   std::optional<CipherKeys> keys = std::nullopt;

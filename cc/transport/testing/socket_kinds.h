@@ -1,5 +1,5 @@
-// Common names for the types of the transports over sockets, for tests that all must pass. The transport over libfabric
-// is tested over several providers.
+// Gives the types of each transport over sockets the same names, so that the same tests can run on all these
+// transports. The transport over libfabric is tested over several providers.
 //
 //   template <typename Kind>
 //   class SocketTransportTest : public testing::Test {};

@@ -59,7 +59,7 @@ bool Assembler::IsOver(uint64_t frame, const Arrival& arrival) const {
   return broken <= arrival.may_lose;
 }
 
-// Returns the spans of a message that have not arrived whole.
+// Returns the spans of a message that lack bytes.
 std::vector<Span> Assembler::BrokenSpans(const Arrival& arrival) const {
   std::vector<Span> broken;
   size_t at = arrival.front;
@@ -122,7 +122,7 @@ Status Assembler::Check(const PacketHeader& header, size_t size) const {
   return Status();
 }
 
-// Returns whether the packet was taken. If not, the process must retransmit the packet.
+// Returns whether the packet was taken. If not, the sending process must retransmit the packet.
 Result<bool> Assembler::TakeFragment(const PacketHeader& header, const std::byte* bytes, size_t size) {
   Stream& stream = header.kind == PacketKind::kOrdered ? ordered_ : messages_;
   if (header.frame < stream.oldest || stream.whole.count(header.frame)) return true;
@@ -221,7 +221,8 @@ Status Assembler::BeginLossy(const Header& frame, const std::byte* bytes, size_t
   return Status();
 }
 
-// Zeroes the missing bytes and lists them as lost. If the message has a time limit, also loses the rest of their spans.
+// Zeroes the missing bytes and lists them as lost. If the message has a time limit, spans that lack bytes are zeroed
+// and listed as a whole.
 void Assembler::Lose(Arrival& arrival) {
   if (!arrival.message->posted) return;
   std::vector<ByteRange>& lost = arrival.message->posted->loss->lost;

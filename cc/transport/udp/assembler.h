@@ -6,12 +6,12 @@
 // The first packet of a message contains the message id. Bytes that arrive after the first packet go straight into the
 // message's spans. Bytes that arrive before the first packet are kept until it arrives. A lossy message ends when its
 // reliable part has arrived, at most `may_lose` bytes are missing, and a packet reports that the whole message was
-// sent. If the message has a time limit (LossLimit), it ends from then on as soon as the spans that are not whole may
-// be lost. The missing bytes are then zeroed, and later packets of the message are dropped. An error text completes the
-// sentence "process n has been cut off: it sent ...". After an error, no more packets of the process may be taken.
-// Memory is bounded: a packet for which there is no room is not taken, and the process retransmits the packet. The
-// packets of a process may arrive over several paths, each with packet numbers and acknowledgements of its own. Not
-// thread-safe.
+// sent. A lossy message with a time limit (LossLimit) ends instead when its reliable part has arrived, the limit has
+// passed, and the spans that lack bytes have at most `may_lose` bytes. The missing bytes are then zeroed, and later
+// packets of the message are dropped. An error text completes the sentence "process n has been cut off: it sent ...".
+// After an error, no more packets of the process may be taken. Memory is bounded: a packet for which there is no room
+// is not taken, and the process retransmits the packet. The packets of a process may arrive over several paths, each
+// with packet numbers and acknowledgements of its own. Not thread-safe.
 #pragma once
 
 #include <cstddef>
@@ -43,7 +43,7 @@ class Assembler {
   Assembler(uint32_t process, size_t fragment, Inbox* inbox, size_t paths = 1)
       : process_(process), fragment_(fragment), inbox_(inbox), paths_(paths) {}
 
-  // `arrived`: when the packet arrived, in nanoseconds of WallClock(), as `now` in Answer.
+  // `arrived`: when the packet arrived. Like `now` in Answer, it is in nanoseconds of WallClock().
   Status Take(const PacketHeader& header, const std::byte* bytes, size_t size, int64_t arrived, size_t path = 0);
 
   // owes_answer: whether packets have arrived since the last acknowledgement. owes_answer_now: whether kUnanswered
@@ -54,8 +54,8 @@ class Assembler {
   }
   void Answer(int64_t now, PacketHeader* header, std::byte (&bits)[kAnswerBytes], size_t path = 0);
 
-  // NextTimeLimit: the earliest time limit of a message that is arriving. Expire ends the messages whose time limits
-  // have passed, if enough of each has arrived, and makes an acknowledgement due at once.
+  // NextTimeLimit returns the earliest time limit of the messages that are arriving. Expire ends the messages whose
+  // time limits have passed, if enough of each has arrived, and makes an acknowledgement due at once.
   std::optional<LossLimit::TimePoint> NextTimeLimit() const;
   void Expire(LossLimit::TimePoint now);
 
@@ -77,9 +77,9 @@ class Assembler {
   struct Arrival {
     uint32_t bytes = 0;
     std::vector<bool> has;      // `has[i]`: whether fragment i has arrived
-    size_t missing = 0;         // reliable fragments that have not arrived
-    int64_t missing_bytes = 0;  // bytes of all fragments that have not arrived
-    uint32_t reliable = 0;      // leading bytes that must arrive
+    size_t missing = 0;         // number of reliable fragments that have not arrived
+    int64_t missing_bytes = 0;  // number of bytes in the fragments that have not arrived
+    uint32_t reliable = 0;      // number of leading bytes that must arrive
     uint32_t may_lose = 0;
     bool is_lossy = false;
     std::optional<LossLimit::TimePoint> until;  // the time limit
@@ -129,7 +129,7 @@ class Assembler {
   int64_t kept_ = 0;  // number of bytes kept
   bool waits_ = false, at_end_ = false;
   bool has_time_limits_ = false;  // some arrival may have a time limit that has not passed
-  uint64_t answers_ = 0;          // on all paths, because any path may carry an acknowledgement
+  uint64_t answers_ = 0;          // acknowledgements of all paths, because any path may carry one
   int64_t duplicates_ = 0;
 };
 

@@ -20,13 +20,13 @@
 
 namespace jaxcomm {
 
-// The byte of a packet's IP header that switches read. Its three highest bits select the packet's queue. Switches serve
-// the highest queue first. Important packets are marked ECN-capable. Source: Wang et al., "Towards Domain-Specific
-// Network Transport for Distributed DNN Training" (MLT), section 5.2.
+// The byte of a packet's IP header that switches read. The three highest bits of this byte select the packet's queue.
+// Switches serve the highest queue first. Important packets are marked ECN-capable. Source: Wang et al., "Towards
+// Domain-Specific Network Transport for Distributed DNN Training" (MLT), section 5.2.
 enum class TrafficClass : uint8_t {
   kOrdinary = 0x00,
   kImportant = 0x02,
-  kUrgent = 0xC2,  // important, and sent before all others
+  kUrgent = 0xC2,  // important, and sent before all other packets
 };
 
 // The capabilities of a socket.

@@ -3,7 +3,7 @@
 // span, set if the span is important; the bytes of the important spans; and the bytes of the other spans.
 //
 //   std::vector<std::byte> front = EncodeLossy(header, lossy);
-//   Result<Lossy> lossy = DecodeLossy(front, size, frame_bytes);   // an error unless EncodeLossy wrote `front`
+//   Result<Lossy> lossy = DecodeLossy(front, size, frame_bytes);   // an error if EncodeLossy did not write `front`
 //   spans = ImportantFirst(std::move(spans), lossy.important);
 //
 // The front of a frame is everything before the bytes of the spans. The frame's first packet holds the whole front. The
@@ -22,8 +22,8 @@
 namespace jaxcomm {
 
 struct Lossy {
-  uint32_t reliable = 0;        // leading bytes of the frame that must arrive
-  uint32_t may_lose = 0;        // at most this many bytes after the reliable ones may be lost
+  uint32_t reliable = 0;        // number of leading bytes of the frame that must arrive
+  uint32_t may_lose = 0;        // maximum number of bytes after the reliable bytes that may be lost
   std::vector<bool> important;  // `important[i]`: whether span i must arrive
 };
 

@@ -7,7 +7,7 @@
 // The packet's tag covers the whole packet and is verified before any field is used. All numbers are little-endian.
 // Each direction of a path has its own key.
 //
-//   Result<PacketSeals> seals = PacketSeals::Make(keys);   // of a path, whose tags may be those of a cipher
+//   Result<PacketSeals> seals = PacketSeals::Make(keys);   // for a path, which may use a cipher
 //   seals.value().packets.Seal(header, packet, size);
 //   std::optional<PacketHeader> header = seals.value().arrivals.Open(packet, size);
 //
@@ -32,8 +32,8 @@ enum class PacketKind : uint8_t {
   kMessage = 1,  // a part of a message's frame
   kOrdered = 2,  // a part of the frame of a notice or goodbye; these frames are delivered in the order of their numbers
   kProbe = 3,    // requests an acknowledgement
-  // An acknowledgement: kAnsweredPackets bits, of which bit i is whether packet `frame` - i was taken; then the number
-  // of the oldest message that the receiver has not finished, in 64 bits.
+  // An acknowledgement. First come kAnsweredPackets bits: bit i says whether packet `frame` - i was taken. Then comes,
+  // in 64 bits, the number of the oldest message that the receiver has not finished.
   kAnswer = 4,
   kLossy = 5,  // a part of the frame of a lossy message (lossy_frame.h)
 };
@@ -44,7 +44,7 @@ struct PacketHeader {
   // its next acknowledgement.
   bool asks = false;
   uint64_t number = 0;  // below 2^48, and never used twice; acknowledgements are numbered separately
-  // Below 2^48: the frame's number among messages, or among notices and goodbyes. In an acknowledgement: the number of
+  // The frame's number, below 2^48, among messages or among notices and goodbyes. In an acknowledgement: the number of
   // the newest packet that has arrived.
   uint64_t frame = 0;
   // The place of the packet's bytes in the frame. In an acknowledgement: nanoseconds since packet `frame` arrived.
@@ -73,7 +73,7 @@ bool IsAnswer(const std::byte* packet, size_t size);
 
 enum class SealKind { kSipHash, kGmac, kGcm };
 
-// The keys of both directions of a path, as its kind of seal needs them.
+// The keys of both directions of a path. The kind of seal determines which keys are used.
 struct PacketKeys {
   SealKind kind = SealKind::kSipHash;
   SipKey sends{}, receives{};  // for kSipHash
@@ -88,7 +88,7 @@ constexpr size_t PacketTrailerBytes(SealKind kind) { return kind == SealKind::kS
 // 9001, section B.1, hold for packets of all sizes.
 constexpr uint64_t kPacketsOfAKey = uint64_t{1} << 22;
 
-// The ciphers of the packets with a key, of those before them, and of those after them. `Side`: Sealer or Opener.
+// The ciphers for three successive keys: the previous key, the current key and the next key. `Side`: Sealer or Opener.
 template <typename Side>
 class KeyPeriods {
  public:
@@ -101,7 +101,7 @@ class KeyPeriods {
     return made;
   }
 
-  // Returns the cipher for a packet's number, or nullptr if the number is far from those of the packets so far.
+  // Returns the cipher for a packet's number, or nullptr if the number belongs to none of the three keys.
   Side* Find(uint64_t number) {
     const uint64_t place = number / packets_of_a_key_ + 1 - period_;
     return place < sides_.size() && sides_[place] ? &*sides_[place] : nullptr;
@@ -127,7 +127,7 @@ class KeyPeriods {
 
   uint64_t packets_of_a_key_;
   uint64_t period_ = 0;
-  std::array<std::optional<Side>, 3> sides_;  // of the periods before, at and after period_
+  std::array<std::optional<Side>, 3> sides_;  // for the keys before, at and after period_
 };
 
 // Seals packets in one direction. Used by one thread at a time.
@@ -168,8 +168,8 @@ struct PacketSeals {
   // Fails if the kind needs libcrypto, and this machine has none.
   static Result<PacketSeals> Make(const PacketKeys& keys, uint64_t packets_of_a_key = kPacketsOfAKey);
 
-  PacketSealer packets;  // of all kinds but acknowledgements
-  PacketSealer answers;  // of acknowledgements, which another thread may send meanwhile
+  PacketSealer packets;  // for all packets except acknowledgements
+  PacketSealer answers;  // for acknowledgements, which another thread may send meanwhile
   PacketOpener arrivals;
 };
 

@@ -1,4 +1,4 @@
-// Reads, acknowledges and writes the paths to one process, and ends them together.
+// Reads, acknowledges and writes packets on the paths to one process, and ends these paths together.
 #include <sys/epoll.h>
 #include <sys/socket.h>
 #include <unistd.h>
@@ -25,15 +25,15 @@ namespace {
 
 constexpr int kReads = 8;                  // maximum number of reads from one process before the next process is read
 constexpr int64_t kAnswerDelay = 1000000;  // nanoseconds that an acknowledgement may wait for more packets
-// The same with several paths. Each path gets few packets in this time, and an acknowledgement has a seventh of a
-// packet's size.
+// The same time with several paths. It is longer, because each path gets fewer packets in a given time, and an
+// acknowledgement has a seventh of a packet's size.
 constexpr int64_t kPathAnswerDelay = 4000000;
 constexpr int64_t kHold = 50000000;  // nanoseconds during which a process without room gets only probes
 constexpr size_t kMaxBatchPackets = 64;
 // The maximum number of batches that Write sends on any thread except the polling thread. Such a thread has other work,
 // for example on another rail.
 constexpr int kFlushedBatches = 4;
-constexpr int kLeastHere = 4;  // minimum number of replies over TCP alone after which a path ends
+constexpr int kLeastHere = 4;  // minimum number of replies over TCP, and none over UDP, before a path ends
 
 }  // namespace
 
@@ -43,10 +43,10 @@ void UdpTransport::Read(Lock& lock, Peer& peer, size_t number) {
     const Datagram* datagram;
   };
   std::vector<Opened> opened;
-  // A callback may have ended the path, and another thread may have started one with fewer sockets.
+  // A callback may have ended the path, and another thread may have started a path with fewer sockets.
   for (int i = 0; i < kReads && peer.gone.ok() && number < peer.paths.size(); ++i) {
     Path& path = peer.paths[number];
-    // All acknowledgements have the first path's keys, because their numbers are common to all paths.
+    // All acknowledgements use the first path's keys, because acknowledgements of all paths are numbered together.
     PacketOpener &packets = path.seals.arrivals, &answers = peer.paths[0].seals.arrivals;
     const size_t trailer = packets.trailer_bytes();
     ++peer.users;
@@ -105,7 +105,7 @@ Status UdpTransport::TakeAnswer(Peer& peer, const PacketHeader& header, const st
   for (std::shared_ptr<Outgoing>& message : done) Finish(std::move(message));
   peer.NoteLongLost(answered.value());
   const int64_t now = NowNanoseconds();
-  if (header.number > peer.newest_answer) {  // answers over different paths overtake each other
+  if (header.number > peer.newest_answer) {  // acknowledgements on different paths overtake each other
     peer.newest_answer = header.number;
     peer.held_until = header.asks ? now + kHold : 0;
   }
@@ -132,9 +132,9 @@ Status UdpTransport::TakeAnswer(Peer& peer, const PacketHeader& header, const st
 // Sends an acknowledgement. If no packet follows, the acknowledgement is repeated once, because it may get lost. If the
 // repetition gets lost too, the peer sends a probe. With several paths, only requested acknowledgements are repeated:
 // the packets of a slow path are so far apart that every acknowledgement would be repeated. The path may pass packets
-// in one direction only, which this process notices only if it also sends packets. So a repetition, and any
-// acknowledgement of a silent path, is sent over the other paths, by turns. Acknowledgements of all paths
-// are numbered together, so all have the first path's keys.
+// in one direction only, and this process notices that only if it also sends packets. Repetitions, and all
+// acknowledgements of a silent path, are therefore sent over the paths that are not silent, in turn. Acknowledgements
+// of all paths are numbered together, so all use the first path's keys.
 void UdpTransport::Answer(Peer& peer, size_t number) {
   std::byte packet[kPacketHeaderBytes + kAnswerBytes + kMaxTrailerBytes], bits[kAnswerBytes];
   PacketSealer& sealer = peer.paths[0].seals.answers;
@@ -166,9 +166,10 @@ void UdpTransport::Probe(Peer& peer, size_t number) {
   SendDatagrams(path.ends.socket, packet, {size}, TrafficClass::kImportant, &path.datagrams);
 }
 
-// Handles the end of an AnswerTimeout. The second timeout in a row ends three timeouts after the last acknowledgement,
-// because the timeouts double. The path is then silent, if another path has been acknowledged meanwhile: the process
-// runs. Otherwise all paths wait for the process. To find out whether other paths work, idle paths get a probe.
+// Handles the end of an AnswerTimeout. Each timeout is twice the previous one, so the second timeout in a row ends
+// three times the first timeout after the last acknowledgement. If another path has been acknowledged meanwhile, the
+// process runs, and this path becomes silent. Otherwise all paths wait for the process. To find out whether other paths
+// work, idle paths get a probe.
 void UdpTransport::TakeTimeout(Peer& peer, size_t number) {
   constexpr int kSilentTimeouts = 2;
   Path& path = peer.paths[number];
@@ -190,7 +191,7 @@ void UdpTransport::TakeTimeout(Peer& peer, size_t number) {
 
 void UdpTransport::Write(Lock& lock, SocketPeer& its) {
   Peer& peer = static_cast<Peer&>(its);
-  if (peer.writing) return;  // the writing thread also writes new frames, and the next EPOLLOUT those of blocked paths
+  if (peer.writing) return;  // the writing thread writes new frames, too; EPOLLOUT resumes blocked paths
   peer.writing = true;
   ++peer.users;
   int batches = server_ == std::this_thread::get_id() ? INT_MAX : kFlushedBatches;
@@ -221,14 +222,14 @@ void UdpTransport::Write(Lock& lock, SocketPeer& its) {
   --peer.users;
   CloseUnused(peer);
   if (!callbacks_.empty() || (blocked && server_ == std::thread::id())) Wake();
-  // Wakes the polling thread if it would sleep past the next probe. An acknowledgement would also wake this thread, but
-  // may get lost.
+  // Wakes the polling thread if it would sleep past the next probe. An acknowledgement would also wake the polling
+  // thread, but may get lost.
   constexpr int64_t kSlack = 4000000;
   if (peer.AwaitsAnswer() && peer.NextTimeout() + kSlack < sleeps_until_) Wake();
   if (peer.NextBatchAt(NowNanoseconds()) < sleeps_until_) Wake();
 }
 
-// Returns the path that will deliver the next packets the soonest, of the paths whose rates allow a batch now.
+// Returns the path that will deliver the next packets soonest. Considers only paths whose rates allow a batch now.
 std::optional<size_t> UdpTransport::NextPath(Peer& peer, int64_t now) {
   std::optional<size_t> next;
   if (now < peer.held_until) return next;
@@ -240,8 +241,8 @@ std::optional<size_t> UdpTransport::NextPath(Peer& peer, int64_t now) {
   return next;
 }
 
-// Copies the packets that may be sent now, so that callers' memory is read only under the lock. Returns false if there
-// are none.
+// Copies the packets that may be sent now, because the memory of callers may be read only while the lock is held.
+// Returns false if there are no such packets.
 bool UdpTransport::FillBatch(Peer& peer, size_t number) {
   const int64_t now = NowNanoseconds();
   Path& path = peer.paths[number];

@@ -1,4 +1,4 @@
-// The state of UdpTransport for one other process.
+// The state that UdpTransport keeps for another process.
 #pragma once
 
 #include <algorithm>
@@ -36,8 +36,8 @@ struct UdpTransport::Path {
   DatagramOptions datagrams;
   bool blocked = false;    // the kernel accepts no more packets for now
   bool is_silent = false;  // the path gets only probes, because its packets stay unanswered while other paths work
-  // AnswerTimeout starts at `answered`: the latest of the last acknowledgement, the last such timeout, and the first
-  // packet in flight.
+  // AnswerTimeout starts at `answered`, the latest of three times: the last acknowledgement, the end of the last
+  // timeout, and the first packet in flight.
   int64_t answered = 0;
   int64_t confirmed_at = 0;  // time of the last acknowledgement
   int64_t response = 0;      // smoothed RTT, including the time that the receiver took to acknowledge
@@ -47,7 +47,7 @@ struct UdpTransport::Path {
 };
 
 struct UdpTransport::Peer : SocketPeer {
-  // `seals`: of each path.
+  // `seals` has one entry per path.
   Peer(uint32_t process, const UdpPath& path, const std::vector<DatagramOptions>& datagrams, Inbox* inbox,
        std::vector<PacketSeals> seals)
       : SocketPeer(process), path(path), assembler(MakeAssembler(inbox)), queue(MakeQueue()) {
@@ -98,8 +98,8 @@ struct UdpTransport::Peer : SocketPeer {
     return (path.packet_bytes - kPacketHeaderBytes - PacketTrailerBytes(path.sockets[0].keys.kind)) / 8 * 8;
   }
 
-  // Returns the longest RTT with which a path speeds up the delivery of the packets that wait. Over a path with a
-  // longer RTT they would arrive after the other paths have delivered everything.
+  // Returns the longest RTT at which a path still speeds up the delivery of the waiting packets. Over a path with a
+  // longer RTT, these packets would arrive after the other paths have delivered everything.
   int64_t LongestUsefulResponse(int64_t now) const {
     int64_t shortest = std::numeric_limits<int64_t>::max();
     double rate = 0;  // bytes per second
@@ -132,7 +132,7 @@ struct UdpTransport::Peer : SocketPeer {
     return std::max(kLeastPackets * path.packet_bytes,
                     static_cast<int64_t>(each.rate.rate() * 1e-9 * static_cast<double>(2 * round + kSlack)));
   }
-  // Returns the path with the shortest RTT of the paths that are not silent.
+  // Returns the path with the shortest RTT among the paths that are not silent.
   size_t FastestPath() const {
     size_t fastest = paths.size();
     for (size_t i = 0; i < paths.size(); ++i) {
@@ -140,7 +140,7 @@ struct UdpTransport::Peer : SocketPeer {
     }
     return fastest;
   }
-  // Returns when a path may send the next packets; the maximum if no path is open.
+  // Returns the time at which a path may send the next packets, or the maximum value if no path is open.
   int64_t NextBatchAt(int64_t now) const {
     int64_t next = std::numeric_limits<int64_t>::max();
     const int64_t longest_useful = LongestUsefulResponse(now);
@@ -149,14 +149,14 @@ struct UdpTransport::Peer : SocketPeer {
     }
     return next;
   }
-  // Returns whether acknowledgements of packets are due, apart from silent paths.
+  // Returns whether packets are in flight on paths that are not silent.
   bool AwaitsAnswer() const { return under_way() > 0; }
   size_t under_way() const {
     size_t packets = 0;
     for (size_t i = 0; i < paths.size(); ++i) packets += paths[i].is_silent ? 0 : queue.under_way(i);
     return packets;
   }
-  // Returns when the next AnswerTimeout ends; the maximum if no packet is in flight.
+  // Returns the time at which the next AnswerTimeout ends, or the maximum value if no packet is in flight.
   int64_t NextTimeout() const {
     int64_t next = std::numeric_limits<int64_t>::max();
     for (size_t i = 0; i < paths.size(); ++i) {
@@ -176,7 +176,7 @@ struct UdpTransport::Peer : SocketPeer {
   Assembler assembler;
   SendQueue queue;
   std::vector<Path> paths;
-  size_t answers_over = 0;     // the path that carries an acknowledgement if another path than its own must carry it
+  size_t answers_over = 0;     // the path that last carried a repetition or a silent path's acknowledgement
   int users = 0;               // number of threads in system calls on the sockets
   int64_t held_until = 0;      // until this time only probes are sent, because the process has no room
   uint64_t newest_answer = 0;  // the number of the newest acknowledgement
@@ -186,16 +186,16 @@ struct UdpTransport::Peer : SocketPeer {
   std::vector<size_t> sizes;
   std::vector<PacketHeader> headers;
   int64_t confirmed_at = 0;  // time of the last acknowledgement on any path
-  // The next three detect that no path passes UDP packets.
-  int64_t unanswered_since = 0;  // time of the last acknowledgement or, if later, of the first packet in flight
-  bool is_asked = false;         // whether the process owes a reply over TCP
+  // The next three members detect that no path passes UDP packets.
+  int64_t unanswered_since = 0;  // time of the last acknowledgement or of the first packet in flight: the later
+  bool is_asked = false;         // whether a reply of the process over TCP is due
   int only_here = 0;             // replies over TCP since the last acknowledgement
   // Numbers of packets acknowledged on this path and all previous paths: until now (confirmed), and until the last
   // ProgressTo (reported_confirmed).
   uint64_t confirmed = 0, reported_confirmed = 0;
   uint64_t watched_confirmed = 0;  // `confirmed` at the last search for silent hosts
   uint64_t reported = 0;           // SendProgress::confirmed that ProgressTo last returned
-  // Frame bytes in a packet that gets lost while shorter packets arrive; 0 if there is no such packet.
+  // Number of frame bytes in a packet that gets lost while shorter packets arrive; 0 if there is no such packet.
   size_t lost_bytes = 0;
   ConnectionWatch watch;
   int64_t forged = 0;

@@ -21,10 +21,11 @@ constexpr int64_t kMostSteps = 16;  // with several paths, the largest number of
 constexpr double kMostRaise = 0.1;  // the largest of these larger steps, as a share of the rate
 constexpr int64_t kEmpty = 300 * kMicrosecond, kEmptyFor = 2 * kMillisecond, kUsualFor = 100 * kMillisecond;
 constexpr double kUsed = 0.7;  // the rate rises only if more than this share of the rate arrives
-// Time within which a queue must drain, of one path and of several: paths that share a link slow down together, and
-// gain little with each step up.
+// Time within which a queue must drain, with one path and with several paths. The time for several paths is longer,
+// because paths that share a link slow down together, and gain little with each step up.
 constexpr double kDrain = 12 * kMillisecond, kPathDrain = 40 * kMillisecond;
-// A slow-down leaves at least this share of the arrival rate or, after a loss, at least this share of the rate.
+// A slow-down leaves at least this share of the arrival rate. A slow-down after a loss leaves at least this share of
+// the rate.
 constexpr double kLeastFactor = 0.5;
 constexpr int64_t kFull = 4 * kMillisecond;  // queueing delay; while it is exceeded, kFloor limits slow-downs
 constexpr double kFloor = 0.25;  // minimum rate while the delay exceeds kFull, as a share of the best arrival rate
@@ -38,7 +39,7 @@ constexpr double kContendFactor = 0.7, kContendRaise = 1.0 / 16;
 constexpr int64_t kMeasure = 1000;     // microseconds: the shortest measurement
 constexpr int64_t kShortMeasure = 50;  // microseconds: the shortest measurement of kMeasureBytes or more
 constexpr int64_t kPathMeasure =
-    20000;  // microseconds: the shortest measurement of fewer packets on one of several paths
+    20000;  // microseconds: with several paths, the shortest measurement of fewer than kPathMeasurePackets
 constexpr int64_t kPathMeasurePackets = 8;
 constexpr int64_t kMeasureBytes = 128 << 10;
 constexpr int64_t kPeriod = 5000 * kMillisecond;  // time after which the minimum one-way delay is measured anew
@@ -98,7 +99,7 @@ void RateControl::Pause(int64_t now) {
 std::optional<double> RateControl::Measure(const Answered& answered, uint32_t came) {
   const int64_t since = measured_ ? Difference(came, *measured_) : -1;
   measured_bytes_ += answered.bytes;
-  // One of several paths may be so slow that a short measurement would hold one packet.
+  // One of several paths may be so slow that a short measurement would cover only one packet.
   if (paths_ > 1 && since >= 0 && since < kPathMeasure && measured_bytes_ < kPathMeasurePackets * packet_bytes_) {
     return std::nullopt;
   }
@@ -111,8 +112,9 @@ std::optional<double> RateControl::Measure(const Answered& answered, uint32_t ca
   return coming;
 }
 
-// Returns the queueing delay: the smaller of the one-way delay minus its minimum and the RTT minus its minimum. The RTT
-// limits the error after a clock has been set, which changes only the one-way delay.
+// Returns the queueing delay: the excess of the one-way delay over its minimum, or the excess of the RTT over its
+// minimum, whichever is smaller. The RTT limits the error after a clock has been set, which changes only the one-way
+// delay.
 int64_t RateControl::Queued(const Trip& trip, int64_t now) {
   // No period ends while other flows keep the queue full, because the new minimum delay would include their queue.
   if (now - period_ >= kPeriod && !contends_) {
@@ -126,7 +128,7 @@ int64_t RateControl::Queued(const Trip& trip, int64_t now) {
   if (earlier_least_way_) beside = std::max<int64_t>(beside, Difference(way, *earlier_least_way_));
   if (trip.shortest.way) beside = std::max<int64_t>(beside, Difference(way, *trip.shortest.way));
   least_round_ = std::min({least_round_, trip.round, trip.shortest.round});
-  // The smaller of the newest delays counts: a queue delays several packets, but a thread that waited for its core
+  // The smaller of the two newest delays counts: a queue delays several packets, but a thread that waited for its core
   // delays only one packet.
   queued_[answers_++ % queued_.size()] = std::min(beside * kMicrosecond, trip.round - least_round_);
   return answers_ == 1 ? 0 : *std::min_element(queued_.begin(), queued_.end());
@@ -147,7 +149,8 @@ void RateControl::FollowQueue(int64_t queued, std::optional<double> coming, int6
   const bool loses = static_cast<double>(lost_) > std::max(2.0, 2 * kLoss * static_cast<double>(packets_));
   empty_for_ = queued < kEmpty && !loses ? empty_for_ + passed : 0;
   double step = std::sqrt(rate_ * kRaise / paths_) * (contends_ && has_yielded_ ? kContendRaise : 1);
-  // One of several paths is measured less often than every millisecond. It makes up for this while its queue is short.
+  // If there are several paths, each is measured less often than every millisecond. A path makes up for this with
+  // larger steps while its queue is short.
   if (paths_ > 1 && 2 * queued < target) {
     step *= static_cast<double>(std::clamp<int64_t>((now - raised_) / kMillisecond, 1, kMostSteps));
   }

@@ -35,13 +35,13 @@ struct ShortestDelays {
   void Include(const ShortestDelays& other);
 };
 
-// Times of the newest packet that an acknowledgement reports.
+// The times measured for the newest packet that an acknowledgement reports.
 struct Trip {
   int64_t round;  // RTT without the time that the receiver took to acknowledge
   // In microseconds modulo 2^32: `sent` by the sender's clock, `came` by the receiver's clock. The clocks may differ.
   uint32_t sent, came;
-  // With several paths: the shortest delays of all of them. A path that has never been empty would take its queue for
-  // its length.
+  // With several paths: the shortest delays of all of them. A path whose queue has never been empty would otherwise
+  // count its queueing delay as part of its shortest delay.
   ShortestDelays shortest = {};
 };
 
@@ -49,8 +49,8 @@ class RateControl {
  public:
   static constexpr int64_t kBatchTime = 250000;
 
-  // `paths`: number of paths to the process. Several paths may share a link. So they share the first rate, the least
-  // rate and the steps up, and a path never takes the others for TCP.
+  // `paths`: number of paths to the process. Several paths may share a link. The initial rate, the minimum rate and the
+  // steps up are therefore divided among the paths, and a path never mistakes the other paths for TCP flows.
   explicit RateControl(int64_t packet_bytes, size_t paths = 1)
       : packet_bytes_(packet_bytes), paths_(static_cast<double>(paths)) {}
 
@@ -97,7 +97,7 @@ class RateControl {
   // The newest measured arrival rates, in bytes per second.
   std::array<double, 4> coming_ = {};
   size_t measurements_ = 0;
-  // The highest arrival rate that four successive measurements all reached: in the current period, and in the previous.
+  // The highest arrival rate that four successive measurements all reached: in the current and in the previous period.
   double best_ = 0, earlier_best_ = 0;
   double usual_ = 0;         // the rate without bandwidth freed by other flows
   int64_t usual_until_ = 0;  // until this time, a pause lowers the rate to usual_

@@ -63,7 +63,7 @@ bool SendQueue::has_next(size_t number) const {
   return !lost_.empty() || (!unsent_.empty() && MayBegin(*unsent_.front()));
 }
 
-// Packets that are sent again count as important.
+// Retransmitted packets count as important.
 bool SendQueue::IsNextImportant() const {
   return !lost_.empty() || unsent_.empty() || !MayLose({unsent_.front(), unsent_.front()->sent});
 }
@@ -153,7 +153,7 @@ void SendQueue::Wait(Fragment fragment, bool is_first) {
   lost_.insert(is_first ? lost_.begin() : lost_.end(), std::move(fragment));
 }
 
-// If nothing waits to be sent, all paths without packets in flight have paused.
+// If nothing waits to be sent, marks all paths without packets in flight as paused.
 void SendQueue::NotePauses() {
   if (is_waiting()) return;
   for (Path& path : paths_) path.has_paused |= path.under_way.empty();
@@ -273,7 +273,8 @@ void SendQueue::End(Frame& frame, std::vector<std::shared_ptr<Outgoing>>* done) 
   if (frame.message) done->push_back(std::move(frame.message));
 }
 
-// Ends the messages that the receiver has finished, which may lack bytes. Their numbers are below `number`.
+// Ends the messages that the receiver has finished, even if bytes are missing. These messages have numbers below
+// `number`.
 void SendQueue::EndBefore(uint64_t number, std::vector<std::shared_ptr<Outgoing>>* done) {
   if (frames_[0].empty() || number <= *frames_[0].begin() || number > next_frame_[0]) return;
   std::vector<std::shared_ptr<Frame>> finished;

@@ -8,7 +8,7 @@
 // with new numbers, unless a lossy message may lose them. Every packet carries the number of messages that have been
 // sent completely, counting this packet. Once this number includes a lossy message whose reliable part has arrived, the
 // receiver gives up the missing bytes if the message may lose them. Acknowledgements show the loss to the sender. They
-// also carry the number of messages that the receiver has finished; these are not sent any further.
+// also carry the number of messages that the receiver has finished. The sender sends no more packets of these messages.
 //
 // The packets may take several paths, each with packet numbers of its own. A packet is missing if a later packet of the
 // same path has arrived. A packet does not count a lossy message as sent while bytes of the message are in flight on
@@ -38,8 +38,8 @@ namespace jaxcomm {
 // The packets that one acknowledgement reports and that no earlier acknowledgement has reported.
 struct Answered {
   int64_t sent = 0;   // when the newest reported packet was sent, in nanoseconds; 0 if it was reported before
-  int64_t bytes = 0;  // frame bytes in the packets that arrived
-  int64_t packets = 0, lost = 0;  // packets reported, including the `lost` packets that are missing
+  int64_t bytes = 0;  // number of frame bytes in the packets that arrived
+  int64_t packets = 0, lost = 0;  // packets reported, and how many of these are missing
   // `longest_come`: the maximum number of frame bytes in a packet that arrived. `often_lost`: the minimum number of
   // frame bytes in a packet that was lost kOftenLost times. Both are 0 if there is no such packet.
   size_t longest_come = 0, often_lost = 0;
@@ -47,8 +47,8 @@ struct Answered {
 
 class SendQueue {
  public:
-  // `fragment`: frame bytes in each packet, except that a frame's last packet may hold fewer. `window`: maximum number
-  // of frame bytes in flight on each path.
+  // `fragment`: number of frame bytes in each packet, except that a frame's last packet may hold fewer. `window`:
+  // maximum number of frame bytes in flight on each path.
   SendQueue(size_t fragment, int64_t window, size_t paths = 1) : fragment_(fragment), window_(window), paths_(paths) {}
 
   // The payload must stay valid until the process has acknowledged all of it, because retransmissions read it.
@@ -64,7 +64,7 @@ class SendQueue {
   std::optional<PacketHeader> Next(int64_t now, std::byte* bytes, size_t* size, size_t path = 0);
   bool has_next() const;
   bool has_next(size_t path) const;
-  // Whether the next packet must arrive.
+  // Returns whether the next packet must arrive.
   bool IsNextImportant() const;
   // Returns a packet without payload that requests an acknowledgement.
   PacketHeader Probe(int64_t now, size_t path = 0);
@@ -88,10 +88,10 @@ class SendQueue {
   int64_t waiting_bytes() const { return waiting_bytes_; }                             // frame bytes to send
   // Returns whether nothing is left to send and the path's last packet belongs to a message that was not copied. In
   // that case the caller sends a probe, for two reasons. Only a later packet can show that the last packet is lost. A
-  // later packet also shows that the whole of a lossy message was sent.
+  // later packet also reports that the whole of a lossy message was sent.
   bool ends_message(size_t path = 0) const { return paths_[path].ends_message && !is_waiting(); }
-  // Returns whether the caller must send a probe on any path, because only a packet that has not been sent yet shows
-  // that the whole of a lossy message was sent. Only with several paths.
+  // Returns whether the caller must send a probe, on any path, to report that the whole of a lossy message was sent: no
+  // packet has reported this yet. Always false with one path.
   bool owes_probe() const { return owed_ > 0 && !is_waiting() && SentWhole(kNoPath) >= owed_; }
   // Returns whether, at some time since the path's last packet was sent, nothing waited to be sent, and no packet of
   // the path was in flight.
@@ -106,10 +106,10 @@ class SendQueue {
     std::shared_ptr<Outgoing> message;
     uint32_t bytes;
     uint64_t number = 0;    // set when the frame's first packet is sent
-    uint32_t sent = 0;      // bytes sent at least once
-    uint32_t missing = 0;   // fragments neither acknowledged nor given up
-    uint32_t reliable;      // leading bytes that must arrive
-    uint32_t may_lose = 0;  // bytes after the reliable ones that may still be lost
+    uint32_t sent = 0;      // number of bytes sent at least once
+    uint32_t missing = 0;   // number of fragments neither acknowledged nor given up
+    uint32_t reliable;      // number of leading bytes that must arrive
+    uint32_t may_lose = 0;  // number of bytes after the reliable bytes that may still be lost
     bool is_lossy = false;
     bool has_time_limit = false;  // lost packets are retransmitted; see LossLimit
     bool is_over = false;         // the whole frame is acknowledged or given up
@@ -161,11 +161,11 @@ class SendQueue {
   int64_t window_;
   std::deque<std::shared_ptr<Frame>> unsent_;  // the first frame may be partly sent
   std::deque<Fragment> lost_;
-  int64_t waiting_bytes_ = 0;  // bytes of unsent_ that have not been sent, and of lost_
+  int64_t waiting_bytes_ = 0;  // number of bytes in lost_, and of bytes in unsent_ that have not been sent
   std::vector<Path> paths_;
-  // Number of messages that have been sent completely, which packets have yet to report; 0 if they have reported all.
+  // Number of completely sent messages that a later packet must report; 0 if packets have reported all of them.
   uint64_t owed_ = 0;
-  // Numbers of the frames that are begun but not acknowledged: [0] of messages, [1] of other frames.
+  // Numbers of the frames that are begun but not acknowledged: [0] for messages, [1] for other frames.
   std::set<uint64_t> frames_[2];
   uint64_t next_frame_[2] = {0, 0};
   size_t copied_bytes_ = 0;

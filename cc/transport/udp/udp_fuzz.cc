@@ -1,6 +1,6 @@
-// libFuzzer target: a process that has the key sends any packets in any order, while receives are posted and cancelled.
-// No byte may be stored outside the posted spans, or in the spans of another call. Every callback must run once. False
-// acknowledgements must do no harm. Packets without a valid tag must never be accepted.
+// libFuzzer target: a process that has the key sends arbitrary packets in any order, while receives are posted and
+// cancelled. No byte may be stored outside the posted spans, or in the spans of another call. Every callback must run
+// once. False acknowledgements must do no harm. Packets without a valid tag must never be accepted.
 
 #include <algorithm>
 #include <cstdint>

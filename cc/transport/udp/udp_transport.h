@@ -21,11 +21,11 @@
 //
 // A process may be reached over several paths, which differ in their source ports, so that switches can send their
 // packets over different links (ECMP). Each path has packet numbers, keys, acknowledgements and a packet rate of its
-// own. The packets of a message are spread over the paths: of the paths whose rates allow more packets, the path with
-// the shortest RTT gets the next packets. A path is silent if its packets are not acknowledged for two timeouts in a
-// row while another path works. A silent path gets only probes, and the other paths retransmit its packets. An
-// acknowledgement of a silent path is sent over another path. While any path works, the TCP connection may be silent,
-// too: it is on a single link.
+// own. The packets of a message are spread over the paths: among the paths whose rates allow more packets, the path
+// with the shortest RTT gets the next packets. A path is silent if its packets are not acknowledged for two timeouts in
+// a row while another path works. A silent path gets only probes, and the other paths retransmit its packets. An
+// acknowledgement of a silent path is sent over another path. While a path works, the TCP connection may also be
+// silent, because it uses a single link.
 #pragma once
 
 #include <chrono>
@@ -53,10 +53,10 @@ struct UdpSocket {
   PacketKeys keys;
 };
 
-// The paths to a process, of which there is at least one. Both processes have agreed on the values.
+// The one or more paths to a process. Both processes have agreed on the values.
 struct UdpPath {
   int connection;                  // a TCP socket, connected and authenticated, which carries only kAsk and kHere
-  std::vector<UdpSocket> sockets;  // one for each path, in the order of the other process's sockets; one kind of keys
+  std::vector<UdpSocket> sockets;  // one for each path, in the order of the other process's sockets; same kind of seal
   uint32_t packet_bytes;           // size of each packet, except that a frame's last packet may be smaller
   uint32_t window;                 // bytes that may be in flight to the process on each path
 };

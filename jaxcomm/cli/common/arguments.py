@@ -53,7 +53,7 @@ class NicRate(NamedTuple):
 
 
 def size(text: str) -> int:
-    """Bytes of a size such as `64KiB`, `16MiB` or `1000`."""
+    """The number of bytes of a size such as `64KiB`, `16MiB` or `1000`."""
     match = _SIZE.fullmatch(text.strip())
     found = float(match[1]) * _UNITS.get(match[2].upper(), 0) if match else 0.0
     if found > _MOST_BYTES:
@@ -64,7 +64,7 @@ def size(text: str) -> int:
 
 
 def sizes(text: str) -> list[int]:
-    """Bytes of a list of sizes. `1KiB..1GiB` stands for the sizes from 1 KiB to 1 GiB in steps of 4x."""
+    """The bytes of each size in a list. `1KiB..1GiB` stands for the sizes from 1 KiB to 1 GiB in steps of 4x."""
     found: list[int] = []
     for word in text.split(","):
         first, dots, last = word.partition("..")
@@ -173,7 +173,7 @@ def fractions(text: str) -> list[float]:
 
 
 def hosts(text: str) -> tuple[int, ...]:
-    """The host of every rank, from the ranks per host, such as `4+4`."""
+    """The host of every rank, from the number of ranks on each host, such as `4+4`."""
     words = text.split("+")
     if not all(word.strip().isdigit() and int(word) for word in words) or sum(map(int, words)) > 65536:
         raise ArgumentTypeError(f"{text!r} does not say how many ranks each host has; write for example 4+4")

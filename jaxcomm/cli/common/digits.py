@@ -1,4 +1,4 @@
-"""A Flax classifier of scikit-learn's handwritten digits, which is trained data-parallel, one step at a time."""
+"""A Flax classifier for scikit-learn's handwritten digits, trained data-parallel, one step at a time."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ class Perceptron(nn.Module):
     @nn.compact
     def __call__(self, images: jax.Array) -> jax.Array:
         """Logits [batch, 10] of images [batch, 64]."""
-        # Smooth units, because at a ReLU's kink a difference in the last bit would make two trainings diverge.
+        # GELU is smooth. At a ReLU's kink, a difference in the last bit would make two trainings diverge.
         for _ in range(2):
             images = nn.gelu(nn.Dense(self.hidden)(images))
         logits: jax.Array = nn.Dense(_CLASSES)(images)

@@ -36,7 +36,7 @@ def is_first() -> bool:
 
 
 def agree(value: float) -> float:
-    """Returns the first process's value in all processes. Blocks until all processes have called this."""
+    """Returns, in all processes, the first process's value. Blocks until all processes have called this."""
     import jax
     from jax.experimental import multihost_utils
 
@@ -56,7 +56,7 @@ def barrier() -> None:
 
 
 def total(value: float) -> float:
-    """Returns the sum of all processes' values in all processes. All processes must call this."""
+    """Returns, in all processes, the sum of all processes' values. All processes must call this."""
     import jax
     from jax.experimental import multihost_utils
 
@@ -67,7 +67,7 @@ def total(value: float) -> float:
 
 
 def greatest(value: float) -> float:
-    """Returns the greatest of all processes' values in all processes. All processes must call this."""
+    """Returns, in all processes, the greatest of all processes' values. All processes must call this."""
     import jax
     from jax.experimental import multihost_utils
 

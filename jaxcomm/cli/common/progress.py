@@ -1,7 +1,7 @@
 """Progress on standard error: bars for counted work, a clock for work of unknown length.
 
-If standard error is not a terminal, work that takes more than two seconds prints a line when it has taken two seconds
-and a line with its time at its end. In a job only the first process prints, and with `--json` nothing is printed.
+If standard error is not a terminal, work that takes more than two seconds prints two lines: one after two seconds, and
+one with its duration at the end. In a job only the first process prints, and with `--json` nothing is printed.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ def lines(shown: bool) -> Iterator[None]:
 
 
 class Bar:
-    """A progress line on the terminal, removed at the end; or, elsewhere, lines as the module describes.
+    """A progress line on a terminal, removed at the end. Without a terminal, lines as the module describes.
 
     Attributes:
       n: the amount of work that is done.

@@ -1,4 +1,4 @@
-"""Times several sides in one process, in turns, so that other work on the machine disturbs all sides alike."""
+"""Times several functions in one process, in turns, so that other work on the machine disturbs all of them alike."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ class Side:
 
         Args:
           step: a function whose outputs have the shapes and types of its inputs.
-          start: the first inputs; donated.
+          start: the first inputs, which are donated.
         """
         self._step, self._values = step, start
         for _ in range(2):

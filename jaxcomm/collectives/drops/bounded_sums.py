@@ -42,9 +42,9 @@ def bounded_sum(
       feeds_back: whether the caller adds the parts that this rank left out to its next sum.
 
     Returns:
-      The sums, and a tree like `x` of the parts that this rank left out. With n ranks and a policy other than "agreed",
-      a sum that lost parts is n times the mean of the parts that arrived, and this tree is zero. With "deadline" and
-      `feeds_back`, lost parts count as zeros and are in this tree.
+      The sums, and a tree like `x` of the parts that this rank left out. With n ranks and policy "network", or
+      "deadline" without `feeds_back`, a sum that lost parts is n times the mean of the parts that arrived, and this
+      tree is zero. With "deadline" and `feeds_back`, lost parts count as zeros, and this tree holds them.
 
     Raises:
       ValueError: a bound has no tensor, or a tensor has no bound.
@@ -133,9 +133,9 @@ def _not_finite(result: jax.Array, matter: jax.Array, keep: jax.Array, drop: Dro
 def _lossy(
     flat: Sequence[jax.Array], drop: Drop, allowed: AllowedDrop, axis_name: Any, groups: Any
 ) -> tuple[Arrays, Arrays]:
-    """Sums arrays between processes over UDP. Segments of at most their tensor's median importance may be lost.
+    """Sums arrays between processes over UDP. A segment may be lost if it has at most its tensor's median importance.
 
-    Returns the sums, and for each array a mask that is 0 for this rank's segments that are reported as lost.
+    Returns the sums, and for each array a mask that is 0 for those of this rank's segments that are reported as lost.
     """
     if not flat:
         return [], []

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 Policy = Literal["agreed", "network", "deadline"]
 _MIN_LOSSY_SEGMENT = 1024  # minimum bytes of a segment that may be lost on the way
-_MOST_SECONDS = 1e6  # of a time limit
+_MOST_SECONDS = 1e6  # maximum of a time limit
 
 
 @dataclass(frozen=True)
@@ -31,23 +31,23 @@ class Drop:
 
     Policy "agreed": the ranks add up each segment's importance, and agree on the segments that no rank sends, so the
     sum carries 1 − p of the bytes. Policy "network" leaves out only segments that the network loses. Between processes
-    over UDP, a lost packet is not retransmitted while the loss stays within the share, unless the packet belongs to the
-    more important half of its tensor's segments. Every element is averaged over the ranks whose packets arrived. This
-    policy saves the time of retransmissions.
+    over UDP, lost packets of the more important half of a tensor's segments are retransmitted. Other lost packets are
+    not retransmitted while the loss stays within the share. Every element is averaged over the ranks whose packets
+    arrived. This policy saves the time of retransmissions.
 
-    Policy "deadline" leaves out only segments that are late, and also needs UDP. Lost packets are retransmitted. Once
-    the rank that adds a chunk has waited for `seconds`, it adds the segments that have arrived, as soon as the
-    important half is among them and the missing segments stay within the share. This policy limits the wait for late
+    Policy "deadline" leaves out only segments that are late, and also needs UDP. Lost packets are retransmitted. The
+    rank that adds a chunk waits for `seconds`. After that, it adds the segments that have arrived as soon as they
+    include the important half and the missing segments stay within the share. This policy limits the wait for late
     segments.
 
     Attributes:
       bound: the share p of a tensor that may be left out, in [0, 1); None: `bounds` names every tensor.
       policy: "agreed", "network" or "deadline".
-      bounds: for each tensor with a share other than `bound`, that share. The keys are the tensors' names as
+      bounds: the shares of the tensors whose share differs from `bound`. The keys are the tensors' names as
         `jax.tree_util.keystr` gives them with `simple=True, separator="/"`.
-      segment_bytes: size of a segment, a multiple of 8; with "network" and "deadline" 1024 at least.
+      segment_bytes: size of a segment, a multiple of 8; at least 1024 with "network" and "deadline".
       seconds: with "deadline", the time limit: the seconds that a rank waits for the others' segments, from its own
-        arrival at the sum. "auto": 1.25 times the median of the last 32 sums; the first 8 sums leave nothing out.
+        arrival at the sum. "auto": 1.25 times the median time of the last 32 sums; the first 8 sums leave nothing out.
 
     Source: Wang et al., "Towards Domain-Specific Network Transport for Distributed DNN Training", sections 3.2 and 4.2,
     appendix A; the agreement and the time limit are ours.
@@ -72,7 +72,7 @@ class Drop:
 
         Args:
           plan: path of a plan file, or a `jaxcomm.plan.Plan`.
-          policy: "agreed", "network" or "deadline"; a plan allows each.
+          policy: "agreed", "network" or "deadline"; a plan allows all three.
 
         Raises:
           PlanError: the plan cannot be read, or has no drop policy.
@@ -160,7 +160,7 @@ class Drop:
             )
 
     def share(self, name: str, x: jax.Array) -> float:
-        """The share of a tensor that may be left out; 0 unless its elements are floats of 16, 32 or 64 bits."""
+        """The share of a tensor that may be left out; 0 if its elements are not floats of 16, 32 or 64 bits."""
         if not jnp.issubdtype(x.dtype, jnp.floating) or x.dtype.itemsize < 2:
             return 0.0
         share = self.bounds.get(name, self.bound)

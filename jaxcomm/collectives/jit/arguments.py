@@ -24,10 +24,10 @@ def split_arguments(
     shared: Collection[int],
     in_specs: Any,
 ) -> tuple[Split, list[Any], tuple[Guess, ...]]:
-    """Returns the split of a call's arguments over `names`, the leaves that are arrays, and guesses for `settled`.
+    """Returns how a call's arguments are split over `names`; the leaves that are arrays; and guesses for `settled`.
 
-    The arguments and errors are those of `value_and_grad`. `shared` are the positions of the arguments that are the
-    same on all ranks.
+    Arguments and errors are as for `value_and_grad`. `shared` has the positions of the arguments that are the same on
+    all ranks.
     """
     paths, tree = jax.tree.flatten_with_path((args, kwargs))
     mesh = _mesh(names, mesh, [leaf for _, leaf in paths])

@@ -1,8 +1,8 @@
 """Averages the gradients that each rank of a mesh axis computes for its part of the batch.
 
-Under `jax.jit`, XLA makes the all-reduces of such gradients, which follow no plan. Here `jax.shard_map` makes the
-batch's axis manual. Each rank differentiates the loss of its part of the batch, and one `pmean` averages all results.
-XLA still partitions the other axes.
+Under `jax.jit`, XLA makes the all-reduces of such gradients, and these all-reduces follow no plan. Here `jax.shard_map`
+makes the batch's axis manual. Each rank differentiates the loss of its part of the batch, and one `pmean` averages all
+results. XLA still partitions the other axes.
 """
 
 from __future__ import annotations
@@ -30,9 +30,9 @@ class Results(NamedTuple):
     Attributes:
       value: the loss.
       grads: tree of gradients.
-      aux: tree of auxiliary outputs; None without any.
+      aux: tree of auxiliary outputs; None if the loss has none.
       state: tree of arrays that the loss changed in its arguments. After averaging, floats are means over the ranks.
-        Other types must be the same on all ranks.
+        Values of other types must be the same on all ranks.
     """
 
     value: Any
@@ -54,8 +54,8 @@ def averaged(
 ) -> Callable[..., Results]:
     """Returns a function that runs `differentiate` on each rank's part of the arguments and averages the results.
 
-    The function takes `args` and `kwargs` of `fun`, and before these the positions of the arguments that are the same
-    on all ranks, such as the parameters. Inside a `jax.shard_map` over the axis, the arguments are a rank's already.
+    The function takes the positions of the arguments that are the same on all ranks, such as the parameters; then the
+    `args` and the `kwargs` of `fun`. Inside a `jax.shard_map` over the axis, the arguments already are one rank's part.
 
     Args:
       fun: the loss, traced to find the shapes of its outputs.
@@ -98,7 +98,7 @@ def averaged(
 
 
 def without_value(fun: Callable[..., Any], value_and_grad: Callable[..., Any], has_aux: bool) -> Callable[..., Any]:
-    """Makes `grad` from the `value_and_grad` of a loss. With `has_aux`, it returns the auxiliary output, too."""
+    """Makes a loss's `grad` from its `value_and_grad`. With `has_aux`, `grad` also returns the auxiliary output."""
 
     @functools.wraps(fun, updated=())
     def gradient(*args: Any, **kwargs: Any) -> Any:
@@ -124,7 +124,7 @@ def positions(argnums: Iterable[int], args: Sequence[Any]) -> set[int]:
 
 
 def _mean(found: Results, of_aux: Sequence[bool] | None, axis_name: AxisName, plan: active_plan.PlanLike) -> Results:
-    """Averages loss, gradients, floats of the state, and the floats among the auxiliary outputs that `of_aux` marks."""
+    """Averages the loss, the gradients, the state's floats, and the floats in auxiliary outputs that `of_aux` marks."""
     leaves: list[Any]
     tree: Any
     leaves, tree = jax.tree.flatten((found.aux, found.state))
@@ -137,7 +137,7 @@ def _mean(found: Results, of_aux: Sequence[bool] | None, axis_name: AxisName, pl
 
 
 def _varying(tree: Any, names: tuple[Any, ...]) -> Any:
-    """The tree with floats that vary over the axes for check_vma, so that their gradients are not summed by JAX."""
+    """The tree with its floats typed as varying over the axes, so that JAX does not sum their gradients."""
     return jax.tree.map(lambda x: axes.varying(x, names) if is_array(x) and is_inexact(x) else x, tree)
 
 

@@ -80,8 +80,8 @@ def value_and_grad(
     the returned function is compiled as by `jax.jit`: values that `fun` closes over are read once, and arguments other
     than arrays are static.
 
-    Inside a `jax.shard_map` over the axes, the arguments are a rank's part as they are. Loss and gradients are averaged
-    there, auxiliary outputs are not; `in_specs`, `aux_specs` and `mesh` have no effect.
+    Inside a `jax.shard_map` over the axes, the arguments already are one rank's part. The loss and the gradients are
+    averaged there, but auxiliary outputs are not; `in_specs`, `aux_specs` and `mesh` have no effect.
 
     Args:
       fun: the loss, as for `jax.value_and_grad`. The batch must be among the loss's arguments. Arrays that the loss
@@ -95,7 +95,7 @@ def value_and_grad(
       aux_specs: the axes over which each auxiliary output is split. P() averages the output over the ranks, or, if the
         output has no mean, states that it is the same on all ranks. None: outputs that grow with the batch are
         concatenated, and other outputs are averaged.
-      mesh: the mesh; None: the mesh of `jax.set_mesh`, or without one the arguments' mesh.
+      mesh: the mesh; None: the mesh of `jax.set_mesh`, or the arguments' mesh if no mesh is set.
       plan: as for `jaxcomm.psum`.
 
     Returns:
@@ -184,7 +184,7 @@ def grad(
     mesh: _Mesh = None,
     plan: active_plan.PlanLike = None,
 ) -> Callable[..., Any]:
-    """Like `value_and_grad` above, with the same arguments and errors, but for `jax.grad`.
+    """`jax.grad`, computed and averaged like `value_and_grad` above, with the same arguments and errors.
 
     Example:
       >>> jaxcomm.grad(lambda w, x: jnp.mean(w * x), "data", mesh=mesh)(jnp.ones(()), jnp.arange(8.0))
@@ -213,7 +213,7 @@ def _parameter(place: int, argument: Any, allow_int: bool, path: Any, leaf: Any)
 
 
 def _cure(argument: Any, other: str) -> str:
-    """Names the function for the library of a model, which knows the model's parameters; else returns `other`."""
+    """Returns a cure that names our function for the argument's model library, or `other` if there is none."""
     for kind in type(argument).__mro__:
         for library, ours in {"flax.nnx": "nnx", "equinox": "equinox"}.items():
             if f"{kind.__module__}.".startswith(f"{library}."):

@@ -26,7 +26,7 @@ class Split(NamedTuple):
       names: the axes over which the arguments are split.
       mesh: the mesh of these axes.
       tree: the structure of (args, kwargs).
-      fixed: place, type and value of each leaf that is not an array; the type tells 1 from True.
+      fixed: place, type and value of each leaf that is not an array; the type distinguishes 1 from True.
       specs: the specs of the arrays, in order.
     """
 
@@ -63,7 +63,7 @@ class Split(NamedTuple):
         return self._replace(specs=tuple(specs.get(i, spec) for i, spec in enumerate(self.specs)))
 
     def result_specs(self, function: Callable[..., Any], arrays: Sequence[Any]) -> Any:
-        """The spec of each result of `function`: it splits the dimension that is larger for the batch than for a part.
+        """The spec of each result of `function`. It splits the dimension that is larger for the batch than for a part.
 
         Raises:
           ValueError: several dimensions of a result grow, or a dimension grows by a factor other than the number of
@@ -101,7 +101,7 @@ class Split(NamedTuple):
 
 @contextlib.contextmanager
 def _no_closures() -> Iterator[None]:
-    """Replaces JAX's error about a closed-over array that has the axes in its type by an error with a cure."""
+    """If a loss closes over an array with the axes in its type, replaces JAX's error by an error with a cure."""
     try:
         yield
     except (NotImplementedError, ValueError) as error:

@@ -1,6 +1,7 @@
 """Finds by tracing whether an array belongs to a loss's batch.
 
-If the array belongs to the batch, tracing fails with this array whole and the rest of the batch split.
+The loss is traced with this array whole and the rest of the batch split. If the array belongs to the batch, this trace
+fails.
 """
 
 from __future__ import annotations
@@ -83,7 +84,7 @@ class _Trial(NamedTuple):
         arrays = self.arrays if longer is None else list(map(_longer, self.arrays, longer.specs))
         try:
             traced = jax.make_jaxpr(lambda *arrays: split.map(self.function, P(), arrays))(*arrays)
-        except Exception:  # losses and their libraries raise errors of their own on shapes that do not fit
+        except Exception:  # a loss or its libraries may raise any error if shapes do not fit
             return None
         used: list[bool] = partial_eval.dce_jaxpr(traced.jaxpr, [True] * len(traced.jaxpr.outvars))[1]
         return used

@@ -1,8 +1,7 @@
-"""Runs collectives as XLA's own collective-permutes, in the rounds of a schedule, on every platform and without our
-core.
+"""Runs collectives as XLA's own collective-permutes, in the rounds of a schedule.
 
-These calls have no deadline and no statistics. Their results equal the core's, bit for bit. Each element type of the
-operands is a call of its own.
+The calls run on every platform, without our core. They have no deadline and no statistics. Their results equal the
+core's, bit for bit. The operands of each element type are a call of their own.
 """
 
 from __future__ import annotations
@@ -61,7 +60,7 @@ class _PermutedCall:
       name: the call's name in log lines.
       plan, where: as for `lower`.
       is_forced: whether the environment asks for this executor.
-      axes: the mesh's axes that the call is over.
+      axes: the mesh's axes over which the call runs.
       groups: for each group, its ranks' indices along the axes.
       devices: the number of devices along the axes.
       platform: the devices' platform. On TPUs lax's psum refuses groups of unequal sizes, so late joins run in rounds.
@@ -131,9 +130,9 @@ def find(
     *,
     where: Where,
 ) -> Callable[[mlir.LoweringRuleContext, Sequence[Any]], Sequence[Any]] | None:
-    """Returns how our counterpart of a lax collective is lowered to permutes, or None if another executor must run it.
+    """Returns the lowering of our counterpart of a lax collective to permutes; None if another executor must run it.
 
-    The result takes the call's context and its operands.
+    The lowering takes the call's context and its operands.
 
     Args:
       primitive: lax's primitive.

@@ -1,4 +1,4 @@
-"""Compiles and proves a schedule's permutes for calls of a size, and limits the programs that XLA compiles."""
+"""Compiles and proves a schedule's permutes for calls of one size, and limits how many permutes XLA compiles."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from jaxcomm.program.permutes import Permutes, compile_permutes
 from jaxcomm.schedules import Schedule
 from jaxcomm.schedules.schedule import ALIGNMENT
 
-_MOST_PERMUTES: Final = 200  # at most this many permutes per compiled program: XLA takes long to compile more
+_MOST_PERMUTES: Final = 200  # maximum number of permutes in a compiled program; XLA takes long to compile more
 _LARGE: Final = 1 << 20  # bytes; from this size on, a message of many chunks takes several permutes, to save memory
 _PARTS: Final = 8  # in calls of _LARGE bytes or more, a permute moves at most 1/8 of the buffer
 

@@ -24,7 +24,7 @@ from jaxcomm.collectives.permutes.steps import (
 from jaxcomm.program.permutes import Permutes
 
 Combine = Callable[[Any, Any], Any]
-_IN_FLIGHT: Final = 8  # at most 1/8 of the buffer is in flight; the next permute then waits for earlier ones
+_IN_FLIGHT: Final = 8  # at most 1/8 of the buffer is in flight; a permute that would exceed this waits
 
 
 class Ranks(NamedTuple):
@@ -62,7 +62,7 @@ def run(permutes: Permutes, flat: Any, cuts: Cuts, ranks: Ranks, combine: Combin
       combine: the sum, maximum or minimum of two arrays.
     """
     row = ranks.row()
-    slots = jnp.broadcast_to(flat[:1], permutes.slots * cuts.width)  # only the type matters: it varies as `flat` does
+    slots = jnp.broadcast_to(flat[:1], permutes.slots * cuts.width)  # of any value, but varying as `flat` does
     trace = _Trace(cuts.width, permutes.chunks, ranks, combine)
     for loop in permutes.loops:
         table, steps = compile_loop(loop, cuts)
@@ -187,6 +187,6 @@ def _row(array: Any, start: Any, width: int) -> Any:
 
 
 def _widened(row: Any) -> Any:
-    """Converts 16-bit floats to 32 bits, in which the core adds them."""
+    """Converts 16-bit floats to 32 bits, because the core adds them in 32 bits."""
     is_half = jnp.issubdtype(row.dtype, jnp.floating) and row.dtype.itemsize == 2
     return row.astype(jnp.float32) if is_half else row

@@ -19,7 +19,7 @@ UNROLLED: Final = 8  # up to 8 chunks of a message, or operands of a sum, are tr
 
 
 class Cuts(NamedTuple):
-    """The chunks of a flat buffer: `[starts + begins, starts + ends)`, all within rows of `width` elements."""
+    """The chunks of a flat buffer: `[starts + begins, starts + ends)`, each in `width` elements from `starts` on."""
 
     width: int
     starts: NDArray[np.int32]
@@ -50,7 +50,7 @@ def in_lines(size: int, itemsize: int, chunks: int) -> Cuts:
 
 
 class Store(NamedTuple):
-    """Rows to store: the first columns of the rows' starts, begins and ends.
+    """Where a step stores rows: the first table columns of the rows' `starts`, `begins` and `ends`, as in `Cuts`.
 
     `adds` says whether a row is added to the old row instead of replacing it: the first column of one flag per row, or
     one flag for all rows.
@@ -68,16 +68,16 @@ class PermuteStep(NamedTuple):
 
     pairs: tuple[tuple[int, int], ...]
     chunks: int  # the number of chunks that a rank sends
-    sends: int  # the first column of the chunks' starts
+    sends: int  # the first column of the sent chunks' `starts`
     buffer: Store | None
     slots: Store | None
 
 
 class Operand(NamedTuple):
-    """The columns of the table in which operands begin: `own` for those in the buffer, `other` for those in the slots.
+    """The first table columns of operands: `own` of the operands in the buffer, `other` of the operands in the slots.
 
-    A column holds where each rank's operand starts. If an operand may be in either place, flags that select the buffer
-    begin in column `is_own`.
+    A column holds where each rank's operand starts. If an operand may be in either place, flags select the buffer;
+    their first column is `is_own`.
     """
 
     own: int | None
@@ -86,7 +86,7 @@ class Operand(NamedTuple):
 
 
 class SumStep(NamedTuple):
-    """Sums into the buffer, each of `terms` operands."""
+    """A step that stores `chunks` sums in the buffer. Each sum has `terms` operands."""
 
     chunks: int
     operands: list[Operand]  # one Operand for each term, or a single Operand whose columns hold all terms
@@ -127,7 +127,7 @@ class _Columns:
 
 
 def compile_loop(loop: Loop, cuts: Cuts) -> tuple[NDArray[np.int32], list[list[OwnColumns]]]:
-    """The table of a loop, and its rounds as steps with their columns of that table."""
+    """The table of a loop, and the loop's rounds as steps with their own columns of the table."""
     columns = _Columns()
     rounds: list[list[OwnColumns]] = []
     for round_ in loop.rounds:

@@ -71,8 +71,8 @@ class _Connections(NamedTuple):
       paths: the paths that belong to connections, by process and rail; unencrypted TCP connections have none.
       used: the rails of the job.
       kinds: the kind of each rail.
-      transport: the transport of a job without rails of several kinds.
-      down: the processes and rails that are not connected now.
+      transport: the kind, "tcp" or "udp", of the rails that name no kind of their own.
+      down: the pairs of a process and a rail that are not connected now.
     """
 
     leads: dict[int, list[str]]
@@ -166,7 +166,7 @@ def _listen(
 
 
 def _with_endpoint(core: MessageCore, rail: RailEnd, *, is_alone: bool) -> RailEnd:
-    """Returns a fabric rail with its endpoint. If that cannot be opened, other rails are used, if there are any."""
+    """Opens a fabric rail's endpoint and returns the rail. On failure returns it as down, or raises if it is alone."""
     try:
         return rail._replace(fabric=core.open_fabric(rail.name, *rail_ends.fabric_name(rail.name)))
     except JaxcommError as error:
@@ -227,7 +227,7 @@ def _agree_on_paths(
     kinds: Mapping[str, str],
     after_failure: contextlib.ExitStack,
 ) -> tuple[dict[tuple[int, str], _Path], set[str]]:
-    """Returns the paths of the rails over these connections, and the rails that no process uses."""
+    """Returns the rails' paths over these connections, and the rails that no process uses."""
     own, key, deadline = job.own, job.key, job.deadline
     of_kind = {kind: {to: made for to, made in sockets.items() if kinds[to[1]] == kind} for kind in _KINDS}
     ends = {end.name: end for end in own.rails}

@@ -1,4 +1,4 @@
-"""Connects with the listener of a process with a lower number."""
+"""Connects to the listener of a process that has a lower number."""
 
 from __future__ import annotations
 

@@ -2,7 +2,7 @@
 
 Each side sends a nonce and a MAC. The keys are derived from the generation's key and both nonces, so frames of other or
 earlier paths are refused. The addresses of the endpoints are in the signed records of the processes. The connection
-stays open, and shows that the other process lives and runs. The core tries the path itself.
+stays open, and shows that the other process lives and runs. The core itself tests the path.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """Agreement on the generations of a job. A generation is a set of processes, each with the number of its start.
 
-JAX calls the number of a start an incarnation. `live_devices` is a barrier of the live processes, and returns their
+JAX calls this number the incarnation. `live_devices` is a barrier of the live processes, and returns their
 incarnations, the same in all of them. Each process publishes an entry before it enters the barrier. After the barrier,
 each process compares the entries with the incarnations. If a process has ended or was started again, the processes
 begin the next generation. All live processes are inside `live_devices` then, so they can connect. A generation's name
@@ -10,7 +10,8 @@ JAX's barrier identifies a process only by its number, so an earlier start of a 
 place of the present start. To detect this, an entry contains the incarnation of its process.
 
 A process may read the entries late, when another process has entered the next barrier already. So each process
-publishes the name with the entries' nonces before it goes on, and a late process accepts a name with its own nonce.
+publishes the name with the entries' nonces before it goes on, and a late process accepts a name that was published with
+the late process's nonce.
 """
 
 from __future__ import annotations
@@ -69,20 +70,20 @@ def enter(process: int, generation: str | None) -> BarrierEntry:
 
 
 def publish_end(process: int) -> None:
-    """Publishes that a start of a process has ended which may have been in the barrier in place of a newer start."""
+    """Publishes that a start of a process has ended. It may have been in the barrier in place of a newer start."""
     key, value = entry_of_ended(process)
     store.client().key_value_set(key, value, allow_overwrite=True)
 
 
 def entry_of_ended(process: int) -> tuple[str, str]:
-    """The key and the value by which the other processes notice that a process has ended while they connect."""
+    """The key and the value that tell the other processes, while they connect, that a process has ended."""
     return f"{_ENTERED}/{process}", json.dumps(BarrierEntry())
 
 
 def why_begun() -> str | None:
     """Why no generation of all processes can begin any more, or None if one can.
 
-    A process has ended, or starts later, or has entered a barrier.
+    The reason is that a process has ended, will start later, or has entered a barrier.
     """
     if not (entered := _all_entries()):
         return None
@@ -104,10 +105,9 @@ def agree(process: int, live: Incarnations, connected: Incarnations, entry: Barr
       it. Otherwise a new generation.
 
     Raises:
-      JaxcommError: a process of `live` is not the one that was in the barrier (an earlier start of it was), or it has
-        ended since then.
+      JaxcommError: for a process of `live`, an earlier start was in the barrier, or the process has ended since then.
     """
-    entered = _entries(live)  # is read before the names: a process that enters the next barrier has published its name
+    entered = _entries(live)  # read before the names: a process publishes its name before its next entry
     agreed = next((each for each in _names() if entry.nonce in each.nonces), None)
     if agreed is None:
         generations = {each.generation for each in entered.values()}
@@ -162,7 +162,7 @@ def _names() -> list[AgreedGeneration]:
 
 
 def _find_all(key: str) -> dict[int, str]:
-    """The values that processes have published, by process, under a key that is the same in all generations."""
+    """The values that processes have published under a key that all generations share, by process."""
     try:
         found = store.client().key_value_dir_get(key)
     except jax.errors.JaxRuntimeError as error:

@@ -153,7 +153,7 @@ class JobCore:
 
 
 def _table(shares: list[tuple[int, list[int]]]) -> RailShares:
-    """Converts pairs of a range's smallest size and the range's shares to the core's type."""
+    """Converts pairs (smallest size of a range, shares of the range) to the core's type."""
     lows = np.array([low for low, _ in shares], np.int64)
     units = np.array([each for _, each in shares], np.uint32)
     return RailShares(lows, units, *units.shape)

@@ -26,8 +26,9 @@ class Listener:
     listener = Listener(bound, key, process=0, processes=4, rail=0)
     sockets = listener.close()
 
-    The number and the age of connections without a valid hello are bounded, so a flood of them blocks no process. A
-    process whose hello was too late connects again. A process's newest connection replaces its earlier connections.
+    The number and the age of connections without a valid hello are bounded, so a flood of such connections blocks no
+    process. A process whose hello was too late connects again. A process's newest connection replaces its earlier
+    connections.
 
     Attributes:
       address: the IP address and port at which the listener listens.

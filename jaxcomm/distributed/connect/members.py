@@ -42,7 +42,7 @@ class _Wanted(NamedTuple):
 
 
 class _Connected(NamedTuple):
-    """The state of this process in one job. `outcome` is None while it can only join the job in `live_devices`."""
+    """The state of this process in one job. `outcome` is None while the process can only join in `live_devices`."""
 
     client: Any  # the store's client
     wanted: _Wanted
@@ -79,8 +79,8 @@ def connected(
 
     Raises:
       JaxcommError: `jax.distributed` has not been initialized; or this process can only join the job in `live_devices`;
-        or a process is missing or cannot be connected. After such a failure no process is
-        connected until `jax.distributed` is initialized anew or `live_devices` begins another generation.
+        or a process is missing or cannot be connected. After such a failure, no process is connected until
+        `jax.distributed` is initialized anew or `live_devices` begins another generation.
     """
     membership = join(named, planned, planned_transport, new_core=new_core)
     if membership is None:
@@ -217,7 +217,7 @@ def enter(process: int) -> BarrierEntry:
     _publish_end_at_exit()
     last = _last()
     members = last.outcome.incarnations if last is not None and isinstance(last.outcome, Membership) else {}
-    # A live member may count as failed, if the network between two hosts was silent.
+    # A live member may count as failed if the network between two hosts was silent.
     is_connected = members and not any(record["process"] in members for record in ffi.gone())
     return generations.enter(process, store.generation() if is_connected else None)
 
@@ -287,7 +287,7 @@ def barriers() -> int:
 
 @functools.cache
 def _publish_end_at_exit() -> None:
-    """Publishes at exit that this process has finished. A process that is restarted later finds this."""
+    """Publishes at exit that this process has finished. Processes that are started again later look this up."""
     forks.run_at_exit(_publish_end)
 
 

@@ -36,7 +36,7 @@ class MessageCore(RailsCore, Protocol):
     def set_rails(
         self, process: int, connected: list[int], down: list[int], shares: list[tuple[int, list[int]]]
     ) -> None:
-        """Sets the rails to a process, and the shares of all rails. Not called if there is only one rail.
+        """Sets which rails to a process are connected and which are down, and all shares. Not called for a single rail.
 
         Each entry of `shares` is a range's smallest size and the range's shares. Rails that are down count as cut once.
         """
@@ -78,7 +78,7 @@ class Membership(NamedTuple):
       incarnations: for each member, in ascending order, the number of the member's start.
       transports: for each process, "shm", or the kinds of the rails, as in "tcp" or "tcp+fabric"; "" for this process
         and for processes that are not members.
-      hosts: for each process, the first process on its host.
+      hosts: for each process, the lowest-numbered process on the same host.
       host_names: for each member, a text that identifies its host.
       strangers: the number of connections that were closed because they did not belong to the job.
       core: the core that carries messages between the processes.
@@ -108,7 +108,7 @@ class Membership(NamedTuple):
 
     @property
     def is_over_udp(self) -> bool:
-        """Whether processes that share no memory use UDP, and nothing else."""
+        """Whether processes that share no memory use only UDP."""
         return all(kind == "udp" for kind in self.kinds)
 
     def set_shares(self, process: int, shares: Sequence[SharesFrom]) -> None:

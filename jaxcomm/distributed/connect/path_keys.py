@@ -1,7 +1,7 @@
-"""The signatures and keys by which two processes agree on a path beside an authenticated connection, or over it.
+"""Signatures and keys with which two processes agree on a path: an authenticated connection, or a path beside it.
 
-Each side sends a content of its own choice, signed with the generation's key. The keys of the path are derived from
-both contents, so packets, frames and records of other or earlier paths are refused.
+Each side sends bytes of its own choice (its content), signed with the generation's key. The keys of the path are
+derived from both contents, so packets, frames and records of other or earlier paths are refused.
 """
 
 from __future__ import annotations
@@ -22,11 +22,11 @@ _NONCE_BYTES: Final = 32
 
 
 class CipherKeys(NamedTuple):
-    """The keys with which the core encrypts a connection: 16 bytes of the cipher's key, then 12 for its nonces.
+    """The two keys with which the core encrypts a connection. Each has 16 bytes for the cipher, then 12 for its nonces.
 
     Attributes:
-      sends: the key of what this process sends, 28 bytes.
-      receives: the key of what this process receives, 28 bytes.
+      sends: the key for what this process sends, 28 bytes.
+      receives: the key for what this process receives, 28 bytes.
     """
 
     sends: bytes
@@ -34,26 +34,26 @@ class CipherKeys(NamedTuple):
 
 
 def signed(key: bytes, kind: str, sender: int, receiver: int, content: bytes) -> bytes:
-    """Returns a content with its signature. `kind` is the path's: "tcp", "udp" or "fabric"."""
+    """Returns the content, followed by its signature. `kind` is the path's kind: "tcp", "udp" or "fabric"."""
     return content + mac(key, f"{kind} hello", _PARTIES.pack(sender, receiver) + content)
 
 
 def check_signature(key: bytes, kind: str, sender: int, receiver: int, content: bytes, signature: bytes) -> None:
-    """Raises JaxcommError if `signed` of the sender has not made the signature."""
+    """Raises JaxcommError if the signature differs from the one that `signed` makes for the sender."""
     if not is_mac(signature, key, f"{kind} hello", _PARTIES.pack(sender, receiver) + content):
         raise JaxcommError(f"process {sender} does not sign with this job's key.\n  Cure: start the job anew.")
 
 
 class PathKeys:
-    """The keys of a path between two processes, which both derive from both contents.
+    """The keys of a path between two processes. Each process derives the keys from the two contents.
 
     Attributes:
-      sends: the key of what the first process given sends, 16 bytes.
-      receives: the key of what it receives, 16 bytes.
+      sends: the key for what this process sends, 16 bytes.
+      receives: the key for what this process receives, 16 bytes.
     """
 
     def __init__(self, key: bytes, kind: str, process: int, own: bytes, other: int, theirs: bytes) -> None:
-        """Derives the keys from the generation's key, this process's content, and that of the other process."""
+        """Derives the keys from the generation's key, this process's content and the other process's content."""
         first, second = sorted([(process, own), (other, theirs)])
         self._session = mac(key, f"{kind} session", _PARTIES.pack(first[0], second[0]) + first[1] + second[1])
         self._directions = _PARTIES.pack(process, other), _PARTIES.pack(other, process)
@@ -61,11 +61,11 @@ class PathKeys:
 
     @property
     def cipher(self) -> CipherKeys:
-        """The keys of a path that is encrypted."""
+        """The cipher keys of an encrypted path."""
         return CipherKeys(*(mac(self._session, "cipher", parties)[:28] for parties in self._directions))
 
     def trial(self, sender: int) -> bytes:
-        """Returns the content of a trial of the path that a process sends."""
+        """Returns the content of the trial that process `sender` sends over the path."""
         return mac(self._session, "trial", _PARTIES.pack(sender, 0))
 
 
@@ -77,7 +77,7 @@ def exchange(
     key: bytes,
     deadline: float,
 ) -> dict[tuple[int, str], PathKeys]:
-    """Exchanges nonces over connections, and returns the keys. All these processes must call this at the same time.
+    """Exchanges nonces over connections, and returns the keys. The other processes must call this at the same time.
 
     Args:
       kind: the kind of the paths.

@@ -33,7 +33,7 @@ class Record(NamedTuple):
       host: the identity of the process's host. Processes with equal identities can share memory.
       pid: the process's ID in its PID namespace.
       fd: the process's descriptor of its shared-memory file; -1 if it has no such file.
-      number: the number that is stored in this file, and that is checked when another process opens the file.
+      number: the number stored in this file. Another process checks the number when it opens the file.
       rails: the process's ends of rails; empty if it uses only shared memory.
       planned: a digest of the rails and shares of the process's plan; "" without a plan.
       host_name: the name of the process's host, for error texts and log lines.
@@ -69,11 +69,11 @@ def job_name() -> str:
 
 
 def hardware_number(device: jax.Device) -> int:
-    """Returns the number of a device in the runtime of its process, such as CUDA.
+    """Returns a device's number in its process's runtime, such as CUDA.
 
     Raises:
       JaxcommError: `jax.distributed` has not been initialized, or the device's process has not published the number
-        after five minutes.
+        within five minutes.
     """
     if device.process_index == jax.process_index():
         number: int = device.local_hardware_id

@@ -1,4 +1,4 @@
-"""The secret that the processes of a job share, and its keys. A process that knows the secret belongs to the job."""
+"""The secret that a job's processes share, and its derived keys. A process with the secret belongs to the job."""
 
 from __future__ import annotations
 

@@ -40,7 +40,7 @@ class Settings(NamedTuple):
         is long, because a process may compile before it arrives.
       rails: JAXCOMM_RAILS: interfaces and fabrics, as in "eth0,udp:eth1,fabric:verbs", or with Mbit/s
         "eth0:4000,eth1:1000"; () detects the rails.
-      planned_transport: the plan's transport between hosts, "tcp" or "udp", or "".
+      planned_transport: the plan's transport between hosts: "tcp", "udp", or "" if no plan has a transport.
       encrypts: JAXCOMM_ENCRYPT: whether messages between hosts are encrypted.
     """
 

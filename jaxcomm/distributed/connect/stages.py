@@ -1,6 +1,7 @@
-"""The stages in which a job's processes connect. At each stage a process publishes a text and looks up the other texts.
+"""The stages in which a job's processes connect.
 
-Each text begins with the protocol version, which must be the same in all processes.
+At each stage a process publishes a text and looks up the texts of the other processes. Each text begins with the
+protocol version, which must be the same in all processes.
 """
 
 from __future__ import annotations

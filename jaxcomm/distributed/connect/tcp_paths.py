@@ -30,7 +30,7 @@ class TcpPath(NamedTuple):
 def agree(
     process: int, connections: Mapping[tuple[int, str], socket.socket], key: bytes, deadline: float
 ) -> dict[tuple[int, str], TcpPath]:
-    """Agrees on keys with each process over each rail. All these processes must call this at the same time.
+    """Agrees on keys with each process over each rail. The other processes must call this at the same time.
 
     Args:
       process: the number of this process.
@@ -49,7 +49,7 @@ def agree_with(process: int, other: int, connection: socket.socket, rail: str, k
     """Agrees on keys with one process over one rail, and takes ownership of the connection. Args as for `agree`.
 
     Raises:
-      JaxcommError: the process does not agree; the connection is closed.
+      JaxcommError: the process does not agree. The connection is then closed.
     """
     with contextlib.ExitStack() as after_failure:
         after_failure.callback(connection.close)

@@ -7,8 +7,8 @@
 
 The keys of a path are derived from the generation's key and both hellos, so packets of other or earlier paths are
 refused. With JAXCOMM_UDP_PATHS each side opens several UDP sockets, and the n-th sockets of both sides make a path with
-keys of its own; the side with fewer sockets determines their number. Switches that hash ports spread these paths over
-their links. One of the links may be down, so one path that works suffices: the transport finds the paths that do not.
+keys of its own; the side with fewer sockets determines the number of paths. Switches that hash ports spread these paths
+over their links. Some links may be down, so one working path suffices. The transport finds the paths that do not work.
 
 The connection stays open. When it closes, the other process has ended. While it is open, TCP acknowledgements
 from the other host's kernel show that the other host is alive.
@@ -36,7 +36,7 @@ from jaxcomm.distributed.forks import close_in_children
 from jaxcomm.distributed.rails.rail_ends import DEFAULT, RailEnd
 from jaxcomm.errors import JaxcommError
 
-_HELLO: Final = struct.Struct(f"<II32s{MOST_UDP_PATHS}H")  # packet size, window, nonce, ports; 0: no further port
+_HELLO: Final = struct.Struct(f"<II32s{MOST_UDP_PATHS}H")  # packet size, window, nonce, ports (0: unused)
 _HELLO_BYTES: Final = _HELLO.size + MAC_BYTES
 _HEARD: Final = b"\x01"
 _IP_MTU, _IPV6_MTU = 14, 24  # from linux/in.h and linux/in6.h
@@ -61,11 +61,11 @@ class UdpSocket(NamedTuple):
 
 
 class UdpPath(NamedTuple):
-    """The UDP paths to another process over one rail, on which both processes have agreed.
+    """The agreed UDP paths to another process over one rail.
 
     Attributes:
       connection: a TCP connection, which carries no messages.
-      sockets: one for each path.
+      sockets: one socket for each path.
       packet_bytes: the bytes of a full packet, without the headers of UDP and IP.
       window: the number of bytes that may be in flight to the other process on each path.
       seals: how packets are sealed: tags by "siphash" or "gmac", or encryption by "gcm".
@@ -84,9 +84,9 @@ class UdpPath(NamedTuple):
 
 
 class Agreed(NamedTuple):
-    """The paths by process and rail. `lacking` has the error of each rail without a path, if the rail was detected.
+    """The paths, and the errors of detected rails that have no path (`lacking`), by process and rail.
 
-    If a rail that the user named has no path, `agree` raises the error.
+    For a rail that the user named, `agree` raises the error instead.
     """
 
     paths: dict[tuple[int, str], UdpPath]
@@ -102,7 +102,7 @@ def agree(
     after_failure: contextlib.ExitStack,
     seals: Mapping[int, str],
 ) -> Agreed:
-    """Agrees on a path with each process over each rail. All these processes must call this at the same time.
+    """Agrees on a path with each process over each rail. The other processes must call this at the same time.
 
     Args:
       process: the number of this process.
@@ -111,7 +111,7 @@ def agree(
       key: the key of the generation.
       deadline: on the clock of `time.monotonic`.
       after_failure: gets the callbacks that close the UDP sockets.
-      seals: by process, how packets are sealed (`UdpPath.seals`); the same in both processes.
+      seals: for each process, how packets are sealed (`UdpPath.seals`). Both ends must pass the same value.
 
     Raises:
       JaxcommError: a rail that the user named loses packets of full size, or a process has ended or has another key.
@@ -157,7 +157,7 @@ def agree_with(
     """Agrees on a path with one process over one rail, and takes ownership of the connection. Args as for `agree`.
 
     Raises:
-      JaxcommError, OSError: no path works; the connection is closed.
+      JaxcommError, OSError: no path works. The connection is then closed.
     """
     to = other, end.name
     with contextlib.ExitStack() as after_failure:
@@ -191,7 +191,7 @@ class _Side:
         unused = [0] * (MOST_UDP_PATHS - len(ports))
         content = _HELLO.pack(full_packet_bytes(udp), room, secrets.token_bytes(32), *ports, *unused)
         self._hello, self._received, self._theirs = content, b"", b""
-        self._keys: list[PathKeys] = []  # of each path on which both sides agree
+        self._keys: list[PathKeys] = []  # the keys of each path on which both sides agree
         self._is_reached = self._has_received = False
         self._unsent = path_keys.signed(key, "udp", process, other, content)
 
@@ -202,7 +202,7 @@ class _Side:
     def write_connection(self) -> None:
         """Sends as much of this side's hello and acknowledgement as the connection accepts."""
         if self._unsent:
-            with contextlib.suppress(OSError):  # a full send buffer; or a closed connection: read_connection reports it
+            with contextlib.suppress(OSError):  # a full buffer, or a closed connection, which read_connection reports
                 self._unsent = self._unsent[self.connection.send(self._unsent) :]
 
     def read_connection(self) -> None:

@@ -80,8 +80,8 @@ def variables(
       coordinator: the coordinator's "host:port".
       environment: the current variables.
       keeps_going: whether the other processes may go on when a process ends.
-      own_service: the "host:port" at which process 0's own coordination service listens; None: `coordinator`. If given,
-        the job uses the service of another process at `coordinator`.
+      own_service: the "host:port" at which process 0's own coordination service listens; None: at `coordinator`. If
+        given, the job uses the service that another process runs at `coordinator`.
       further: more variables, the same for all processes.
     """
     flags = re.sub(rf"{_COUNT}=\S*", "", environment.get("XLA_FLAGS", "")).split()

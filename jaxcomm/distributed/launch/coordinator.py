@@ -38,15 +38,15 @@ _PR_SET_PDEATHSIG: Final = 1  # from linux/prctl.h
 
 
 class Coordinator:
-    """The process of the service, or of reports to a service elsewhere. It ends when this process ends."""
+    """The child that serves, or that only reports ends to a service elsewhere. It ends when this process ends."""
 
     def __init__(self, address: str, processes: int, *, serves: bool = True) -> None:
-        """Starts the process, and returns when it serves or reports.
+        """Starts the child, and returns when it serves or can report.
 
         Args:
           address: "host:port" of the service.
           processes: the number of processes in the job.
-          serves: False if the service runs elsewhere; then only ends are reported.
+          serves: False if the service runs elsewhere. The child then only reports ends of processes.
 
         Raises:
           JaxcommError: the service could not start.
@@ -75,7 +75,7 @@ class Coordinator:
         with contextlib.suppress(BrokenPipeError):
             self._stdin.write(f"{process}\n")
             self._stdin.flush()
-            self._stdout.readline()  # a report must not be late: it would end a newer start
+            self._stdout.readline()  # waits, because a late report would end a newer start of the process
         return self._service.poll() is None
 
     def __enter__(self) -> Self:
@@ -127,7 +127,7 @@ def _main() -> None:
         parser.error(f"--live is {live}; it is a number from 1 to {options.processes}")
     heartbeat_s = options.heartbeat_timeout or coordination.HEARTBEAT_S
     absent = range(live, options.processes)
-    # Before the service has threads.
+    # Forks before the service has threads.
     reporter = _fork(lambda: _report_ends(options.address))
     if absent:
         _fork(lambda: _register(options.address, options.processes, absent, options.devices_per_process))
@@ -140,7 +140,7 @@ def _main() -> None:
 
 
 def _fork(run: Callable[[], object]) -> int:
-    """Runs a function in a child, which ends when this process ends. Returns the child's number."""
+    """Runs a function in a child, which ends when this process ends. Returns the child's process ID."""
     if child := os.fork():
         return child
     try:
@@ -165,11 +165,11 @@ def _register(address: str, processes: int, absent: Iterable[int], devices: int)
 
 
 def _report_ends(address: str) -> None:
-    """Reports the end of each process whose number is on standard input, each in a process of its own.
+    """Reports the end of each process whose number is on standard input. Each report runs in its own process.
 
-    JAX ends the reporting process if the process has registered again meanwhile. A report waits until all processes of
-    the job have registered, and gives up after `_REPORT_S` seconds. This is harmless, because no process counts as live
-    before all have registered.
+    JAX ends the reporting process if the reported process has registered again meanwhile. A report waits until all
+    processes of the job have registered, and gives up after `_REPORT_S` seconds. Giving up is harmless, because no
+    process counts as live before all have registered.
     """
     from jaxcomm.distributed.connect import generations
     from jaxcomm.jax_compat import coordination

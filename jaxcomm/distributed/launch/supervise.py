@@ -65,14 +65,14 @@ def supervise(
 ) -> End | None:
     """Runs the command once in each environment. Must be called in the main thread.
 
-    SIGINT, SIGTERM and SIGHUP to this process end all processes; the second such signal kills them at once.
+    SIGINT, SIGTERM and SIGHUP to this process end all processes; the second such signal kills the processes at once.
 
     Args:
       command: program and arguments.
-      environments: by the number of the process, its environment.
+      environments: the environment of each process, by the process's number.
       show: called with the process, a line, and whether the line is from standard error.
       after_end: called when a process has ended by itself or by a signal from elsewhere.
-      kills_stopped: whether to kill processes that have been stopped by a signal for ten seconds.
+      kills_stopped: whether to kill processes that a signal has stopped and that stay stopped for ten seconds.
 
     Returns:
       The failure that ended the job, or None. All processes have ended.
@@ -218,7 +218,7 @@ class _Child:
     def end(self) -> int:
         """Kills the group, shows its last output, and returns the exit status of its first process."""
         self.signal(signal.SIGKILL)  # the group's number cannot be reused before its first process is reaped
-        self._tell_guard("end")  # before the system may reuse the number, after the kill that the guard would repeat
+        self._tell_guard("end")  # after the kill, and before `wait` lets the system reuse the number
         status = self._running.wait()
         for file in self.streams:
             while self.read(file):
@@ -242,7 +242,7 @@ class _Child:
 
 @contextlib.contextmanager
 def _signals() -> Iterator[int]:
-    """Yields a descriptor to read the numbers of the signals that end the job."""
+    """Yields a descriptor from which the caller reads the numbers of signals that end the job."""
     reader, writer = os.pipe()
     os.set_blocking(writer, False)
     waking = signal.set_wakeup_fd(writer)
@@ -262,7 +262,7 @@ def _signals() -> Iterator[int]:
 
 @contextlib.contextmanager
 def _guard() -> Iterator[int]:
-    """Yields a descriptor that takes numbers of process groups. A guard kills these groups if this process is killed.
+    """Yields a descriptor on which to report process groups to a guard, which kills them if this process is killed.
 
     The guard is needed because Linux can end a killed process's children, but not its grandchildren.
     """
@@ -295,7 +295,7 @@ class Lines:
         self._next_progress = 0.0
 
     def add(self, data: bytes, now: float) -> list[str]:
-        """Returns the lines that end in `data`, and an unfinished line that is longer than 64 KiB.
+        """Returns the lines that `data` completes, and an unfinished line if it exceeds 64 KiB or the stream has ended.
 
         Args:
           data: the bytes that have arrived; b"" for the end of the stream.

@@ -8,7 +8,7 @@ from jaxcomm.distributed import store
 
 
 class ChangedAddresses:
-    """Publishes this process's changed addresses, and finds those of other processes. Begins anew in each generation.
+    """Publishes this process's changed addresses, and finds those of other processes. Each generation begins with none.
 
     addresses = ChangedAddresses(process=3)
     addresses.publish("eth1", "10.1.0.9", 41234)

@@ -19,7 +19,7 @@ from jaxcomm.errors import JaxcommError
 from jaxcomm.ffi.shares import SharesFrom
 from jaxcomm.log import say_once
 
-_AGAIN_S: Final = 1.0  # timeout of an attempt over a rail on which an attempt to another process failed
+_AGAIN_S: Final = 1.0  # timeout over a rail on which an earlier attempt, to another process, failed
 
 
 def rails_between(own: Record, peer: Record, without: Collection[str] = ()) -> list[str]:
@@ -73,12 +73,12 @@ def say_down(records: Sequence[Record]) -> None:
 
 
 class Connected(NamedTuple):
-    """The connections with processes of lower numbers.
+    """The connections with the processes that have lower numbers.
 
     Attributes:
       sockets: the connections, by process and rail.
       lacking: rails that the user did not name and that failed. All processes must leave these rails out.
-      down: pairs of a process and a rail that the user named, if the rail cannot be connected to the process now.
+      down: (process, rail) pairs: rails that the user named and that cannot be connected to the process now.
     """
 
     sockets: dict[tuple[int, str], socket.socket]
@@ -94,7 +94,7 @@ def connect_rails(
     deadline: float,
     after_failure: contextlib.ExitStack,
 ) -> Connected:
-    """Connects with the processes of lower numbers.
+    """Connects with the processes that have lower numbers.
 
     Raises:
       JaxcommError: one of these processes cannot be reached over any rail before the deadline.

@@ -8,7 +8,7 @@ from typing import Final, NamedTuple
 from jaxcomm.errors import JaxcommError
 from jaxcomm.ffi.cpu import CPU
 
-TEST_PROVIDERS: Final = ("tcp", "net", "udp", "sockets", "shm")  # of libfabric; they need no fabric
+TEST_PROVIDERS: Final = ("tcp", "net", "udp", "sockets", "shm")  # libfabric's providers that need no fabric
 
 
 class Fabric(NamedTuple):
@@ -41,7 +41,7 @@ def is_for_tests(provider: str) -> bool:
 
 
 def domains() -> list[Fabric]:
-    """Returns the fabrics in libfabric's order; none if this machine has no libfabric."""
+    """Returns the fabrics in libfabric's order; an empty list if this machine has no libfabric."""
     try:
         found = json.loads(CPU.text("fabric_domains"))
     except JaxcommError:

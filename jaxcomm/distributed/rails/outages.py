@@ -63,7 +63,7 @@ class Outages:
         self._quiet_until: dict[RailTo, float] = {}
 
     def update(self, cuts: Mapping[RailTo, int]) -> None:
-        """Records the cut rails, with their numbers of cuts. Other rails work, or lead to processes that have ended."""
+        """Records which rails are cut, and how often. All other rails work, or lead to processes that have ended."""
         now = time.monotonic()
         before, self._outages = self._outages, {}
         for to, count in cuts.items():

@@ -15,7 +15,7 @@ _APART: Final = 1.25  # rates identify rails if each rate is at least this facto
 
 
 def shares_of(planned: PlanRails | None, names: Sequence[str], ends: Iterable[RailEnd]) -> Sequence[SharesFrom]:
-    """Returns the plan's shares with the names of the job's rails; () without a plan or with fewer than two rails.
+    """Returns the plan's shares, by the names of the job's rails; () without a plan or with fewer than two rails.
 
     If the names differ, the rails are matched in the order of their rates. Then all rails of the plan must use one
     transport, and any two rates must differ by 25 % or more. The plan must have every rail of the job, because a rail
@@ -57,7 +57,7 @@ def _rates(names: Iterable[str], ends: Iterable[RailEnd]) -> dict[str, float]:
 
 
 def _differ(rates: Mapping[str, float]) -> bool:
-    """Returns whether all rates are known and any two differ at least by the factor `_APART`."""
+    """Returns whether all rates are known and every two rates differ by the factor `_APART` or more."""
     ascending = sorted(rates.values())
     return ascending[0] > 0 and all(high >= _APART * low for low, high in itertools.pairwise(ascending))
 

@@ -54,7 +54,7 @@ class RailEnd(NamedTuple):
       network: the network in which both ends must be; "" for a rail that the user named.
       is_up: whether the interface exists and has a carrier.
       kind: "tcp", "udp" or "fabric"; "" for the kind that the processes agree on.
-      fabric: the endpoint of a fabric rail. `address` and `port` are then of the connection beside it.
+      fabric: the endpoint of a fabric rail. `address` and `port` then belong to the connection beside the fabric.
     """
 
     name: str
@@ -68,7 +68,7 @@ class RailEnd(NamedTuple):
     fabric: FabricEnd | None = None
 
     def agreed(self, default: str) -> tuple[str, str, int]:
-        """Returns what must be the same in all processes: the kind and, of a fabric, the provider and protocol.
+        """Returns what must be the same in all processes: the kind and, for a fabric, the provider and the protocol.
 
         Args:
           default: the kind of rails for which the user named no kind.
@@ -90,7 +90,8 @@ def own_rails(chosen: Settings, coordinator: str, found: Sequence[Interface] | N
       found: the machine's interfaces; None detects them.
 
     Raises:
-      JaxcommError: a rail has no interface here, or the coordinator cannot be reached.
+      JaxcommError: none of the named rails has an interface here, a named rail is invalid, or the coordinator cannot be
+        reached.
     """
     there = {each.name: each for each in (interfaces() if found is None else found)}
     if chosen.rails:
@@ -130,7 +131,7 @@ def names(all_rails: Sequence[Sequence[RailEnd]]) -> list[str]:
 
 
 def check_missing(all_rails: Sequence[Sequence[RailEnd]]) -> None:
-    """Raises JaxcommError if a rail has no address in any process. The user has then misnamed the rail."""
+    """Raises JaxcommError if all processes lack an address for a rail. The user has then misnamed the rail."""
     there = {rail.name for each in all_rails for rail in each if rail.address}
     for name in names(all_rails):
         if name not in there:
@@ -145,7 +146,7 @@ def check_missing(all_rails: Sequence[Sequence[RailEnd]]) -> None:
 
 
 def differing(all_rails: Sequence[Sequence[RailEnd]], default: str) -> dict[str, str]:
-    """Returns the rails that are not of one kind, provider and protocol in all processes, each with what there is.
+    """Returns the rails whose kind, provider or protocol differs between processes, each with the values found.
 
     Args:
       all_rails: the rails of all processes.
@@ -236,9 +237,10 @@ def source(own: Sequence[RailEnd], *, is_planned: bool, is_named: bool) -> str:
 
 
 def _fabric(named: NamedRail, chosen: Settings, coordinator: str, there: Mapping[str, Interface]) -> RailEnd:
-    """Returns the end of a fabric rail, without its endpoint. The connection beside it uses an IP address of this host.
+    """Returns the end of a fabric rail, without its endpoint.
 
-    The address is that of the fabric's interface, if the domain is an interface.
+    The connection beside the fabric uses an IP address of this host. If the fabric's domain is an interface, the
+    connection uses this interface's address.
     """
     provider, domain = fabric_name(named.name)
     if is_for_tests(provider) and not is_on(FABRIC_TESTS):

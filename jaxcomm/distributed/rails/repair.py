@@ -50,7 +50,7 @@ class RailsCore(Protocol):
     def restore_tcp(self, process: int, rail: int, cuts: int, fd: int, keys: CipherKeys | None) -> None:
         """Restores a cut rail with a connected, authenticated, non-blocking socket. On failure closes the socket.
 
-        Takes the keys if the socket's bytes are to be encrypted.
+        `keys` is None if the socket's bytes are not encrypted.
 
         Raises:
           JaxcommError: the rail is not cut, or its number of cuts is not `cuts`.
@@ -62,7 +62,7 @@ class RailsCore(Protocol):
     def restore_fabric(self, process: int, rail: int, cuts: int, path: FabricPath) -> None:
         """Restores a cut rail with a path over libfabric, or closes the path's connection and raises.
 
-        Waits up to half a second until a trial of the path has been acknowledged. Otherwise the rail stays cut.
+        Waits up to half a second for the acknowledgement of a trial of the path. Without it the rail stays cut.
         """
 
 
@@ -100,12 +100,12 @@ class Repair:
         """
         self._core, self._own, self._peers, self._key = core, own, peers, key
         self._names, self._kinds = [*kinds], [*kinds.values()]
-        self._ends = {end.name: end for end in own.rails}  # with their addresses of now
+        self._ends = {end.name: end for end in own.rails}  # with their current addresses
         self._addresses = addresses
-        self._unpublished: set[str] = set()  # rails of this process whose new address the others do not know yet
-        self._changed: dict[RailTo, tuple[str, int]] = {}  # the new addresses of the others
-        self._asked = -math.inf  # when the store was asked last
-        self._asking = threading.Lock()  # held while the store is asked, so that only one thread waits for it
+        self._unpublished: set[str] = set()  # rails of this process whose new address is not published yet
+        self._changed: dict[RailTo, tuple[str, int]] = {}  # the new addresses of other processes
+        self._asked = -math.inf  # the time of the last query to the store
+        self._asking = threading.Lock()  # held during a query, so that only one thread waits for the store
         self._bound = dict(bound)
         self._listeners: dict[str, Listener] = {}
         self._began: dict[RailTo, float] = {}  # the start of each rail's last attempt
@@ -166,7 +166,7 @@ class Repair:
         say(f"the rail {name} has the address {found.address} now, no longer {end.address}.")
 
     def _exchange_addresses(self, lost: Iterable[RailTo]) -> None:
-        """Publishes new addresses of this process, and looks up those of the processes to which rails are lost.
+        """Publishes new addresses of this process, and looks up new addresses of processes to which rails are lost.
 
         The job's key-value store may itself be out of reach while a rail is cut.
         """
@@ -182,7 +182,7 @@ class Repair:
                 if to.process < self._own.process and (found := self._addresses.find(to.process, self._names[to.rail])):
                     self._changed[to] = found
         except JaxcommError:
-            pass  # the store is asked again
+            pass  # a later poll asks the store again
         finally:
             self._asking.release()
 
@@ -207,7 +207,7 @@ class Repair:
         return self._lost().get(RailTo(process, rail)) == cuts
 
     def _connect(self, lost: Mapping[RailTo, int]) -> None:
-        """Starts the attempts that are due, first for the rails whose last attempt is the oldest."""
+        """Starts the attempts that are due, beginning with the rails whose last attempt is the oldest."""
         now = time.monotonic()
         under_way = sum(began + _ATTEMPT_S > now for began in self._began.values())
         due = [to for to in lost if self._began.get(to, -math.inf) + _ATTEMPT_S <= now]

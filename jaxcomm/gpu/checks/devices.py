@@ -29,7 +29,7 @@ ELEMENTS, TIMED_BYTES = 100_003, (1 << 20, 64 << 20)
 
 
 def devices() -> Iterator[Row]:
-    """Compares the sums of two data sets with NumPy bit for bit. Then times the direct schedule and XLA's own sum."""
+    """Checks sums of two data sets bit for bit against NumPy. Then measures the direct schedule and XLA's own sum."""
     ranks = jax.device_count()
     if ranks < 2:
         print("there is one GPU, and nothing to reduce over")

@@ -1,4 +1,4 @@
-"""Computes the exact result of a schedule's program with NumPy. The checks compare every result of GPUs with it."""
+"""Computes the exact result of a schedule's program with NumPy. The checks compare all GPU results with it."""
 
 from __future__ import annotations
 

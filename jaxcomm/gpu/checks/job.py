@@ -1,4 +1,4 @@
-"""Ranks, data, barriers and times that the processes of a check share."""
+"""Helpers that the processes of a check share: their ranks, barriers, data and timing."""
 
 from __future__ import annotations
 

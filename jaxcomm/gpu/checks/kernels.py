@@ -27,7 +27,7 @@ MASK_TARGET = 1.3  # largest allowed ratio of the kernel's time to the time of a
 
 
 def kernels() -> Iterator[Row]:
-    """Times two copies, one by a kernel and one by the driver. Then compares the masks' kernel with the faster copy."""
+    """Measures copies by a kernel and by the driver, then compares the masks' kernel with the faster copy."""
     yield ["kernel", "type", "ms", "GB/s", "floor, ms", "of floor", "target", ""]
     core.register()
     for dtype in (jnp.float32, jnp.bfloat16):
@@ -41,7 +41,7 @@ def kernels() -> Iterator[Row]:
 
 
 def masks(dtype: Any, x: jax.Array, peak: float) -> Iterator[Row]:
-    """Times the kernel of `jaxcomm.train.Drop`, and all three stages that a drop needs: means, choice, drop."""
+    """Measures the kernel of `jaxcomm.train.Drop`, and all three stages that a drop needs: means, choice, drop."""
 
     def drop_least(x: jax.Array) -> jax.Array:
         means = segments.importance(x, SEGMENT)

@@ -19,7 +19,7 @@ from jaxcomm.gpu.core import CUDA
 
 
 def machine() -> Iterator[Row]:
-    """Yields rows that have a subject and a finding. No finding makes the section fail."""
+    """Yields rows with a subject and a finding. The section passes whatever the findings are."""
     yield ["subject", "found"]
     gpus = jax.local_devices(backend="cuda")
     kinds = sorted({gpu.device_kind for gpu in gpus})
@@ -45,7 +45,7 @@ def machine() -> Iterator[Row]:
 
 
 def could(fault: str | None) -> str:
-    """The finding whether sums could run. `fault` is the reason why they cannot run, or None."""
+    """Returns, in words, whether sums could run. `fault` is the reason why they cannot run, or None."""
     return f"cannot run: {fault}" if fault else "could run"
 
 

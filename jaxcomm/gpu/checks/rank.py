@@ -1,4 +1,4 @@
-"""One process of the sections "nccl" and "permutes", which is one rank. jaxcomm.gpu.checks.ranks starts the processes.
+"""One process of the section "nccl" or "permutes". The process is one rank. jaxcomm.gpu.checks.ranks starts it.
 
     # section, rank, number of ranks, a folder that all ranks share, "bits" or "times" (which includes bits)
     python -m jaxcomm.gpu.checks.rank nccl 0 8 /tmp/folder times
@@ -61,7 +61,7 @@ def all_schedules(ranks: int) -> dict[str, Schedule]:
 
 
 def bits(job: Job, by: By) -> Iterator[Row]:
-    """Compares the sums of every schedule with NumPy bit for bit, in several calls."""
+    """Checks the sums of every schedule bit for bit against NumPy, in several calls."""
     for name, schedule in all_schedules(job.ranks).items():
         step = by(schedule)
         for dtype in DTYPES:
@@ -74,7 +74,7 @@ def bits(job: Job, by: By) -> Iterator[Row]:
 
 
 def times(job: Job, by: By) -> Iterator[Row]:
-    """Times each schedule and XLA's own sum: first a call of each size, then the time after a late rank's arrival."""
+    """Measures each schedule and XLA's own sum: calls of each size, then the time after a late rank's arrival."""
     steps = {name: by(schedule) for name, schedule in all_schedules(job.ranks).items()}
     steps["jax.lax"] = stepped(mesh(), partial(lax.psum, axis_name="data"))
     for nbytes in SIZES:
@@ -89,7 +89,7 @@ def times(job: Job, by: By) -> Iterator[Row]:
 
 
 def by_nccl(schedule: Schedule) -> Step:
-    """A jitted sum of the rows that runs this schedule in one custom call."""
+    """A jitted function that sums the rows by this schedule, in one custom call."""
     groups = lowering.gpus([[*mesh().devices]])
     request = Request("psum", "all_reduce", "sum", "data", "", groups)
     attributes: Any = nccl.attributes(request, (schedule,))
@@ -103,7 +103,7 @@ def by_nccl(schedule: Schedule) -> Step:
 
 
 def by_permutes(schedule: Schedule) -> Step:
-    """A jitted sum of the rows that runs this schedule as XLA's collective-permutes."""
+    """A jitted function that sums the rows by this schedule, with XLA's collective-permutes."""
     ranks = Ranks(("data",), [range(schedule.ranks)], schedule.ranks)
 
     def psum(x: jax.Array) -> jax.Array:

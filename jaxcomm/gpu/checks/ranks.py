@@ -1,8 +1,8 @@
-"""The sections about GPUs of several processes: starts a process for each GPU, waits, and gathers the results.
+"""Runs a section about GPUs of several processes: starts a process for each GPU, waits, and gathers the results.
 
     python -m jaxcomm.gpu.checks.ranks nccl 240 result.json      # section, seconds, the file for the result
 
-If there is one GPU, several processes share it if NCCL allows this. The section then checks bits, but no times.
+If there is only one GPU and NCCL allows it, several processes share the GPU. The section then checks bits, not times.
 Exits with 1 if a process fails or the time limit passes. Exits with 77 if the section cannot run, for example without
 NCCL.
 """

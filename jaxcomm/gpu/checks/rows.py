@@ -12,7 +12,7 @@ Row = list[str]
 
 
 def write(rows: Iterable[Row], out: Path) -> None:
-    """Rewrites the file with all rows so far after each row. The first row is the head of the table."""
+    """After each row, rewrites the file with all rows so far. The first row is the head of the table."""
     found: list[Row] = []
     for row in rows:
         found.append(row)

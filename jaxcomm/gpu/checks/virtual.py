@@ -44,7 +44,7 @@ INTEGERS = (np.int8, np.int16, np.int32, np.int64, np.uint8, np.uint16, np.uint3
 
 
 def exact() -> Iterator[Row]:
-    """Compares two calls with NumPy. The second call reuses the first call's flags. Results go to poisoned memory."""
+    """Checks two calls against NumPy. The second call reuses the first call's flags. Results go to poisoned memory."""
     yield ["schedule", "type", "elements of a rank", "calls", "wrong"]
     total = 0
     for name, schedule in MATRIX.items():
@@ -69,7 +69,7 @@ def types() -> Iterator[Row]:
 
 
 def late() -> Iterator[Row]:
-    """Times each schedule from the late rank's arrival to the end, by the device's clock."""
+    """Measures each schedule's time from the late rank's arrival to the end, by the device's clock."""
     yield ["schedule", "KiB of a rank", "ms late", "ms after arrival", "of ring's", "target", ""]
     delays = np.zeros(RANKS, np.int32)
     delays[LATE] = DELAY_US

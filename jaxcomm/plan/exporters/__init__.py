@@ -55,6 +55,6 @@ def export(plan: Plan, index: int, form: Format) -> Exported:
 
 
 def range_name(plan: Plan, index: int) -> str:
-    """The byte range of an entry as in file names: `1024-65535`, or `65536-max`."""
+    """The byte range of an entry as it appears in file names: `1024-65535`, or `65536-max`."""
     entry = plan.collectives[index]
     return f"{entry.min_bytes}-{'max' if entry.max_bytes is None else entry.max_bytes}"

@@ -15,8 +15,8 @@ from jaxcomm.schedules import Op, Schedule
 from jaxcomm.schedules.schedule import Table, join, rows
 
 THREAD_BLOCKS: Final = 108  # one per multiprocessor of an A100: blocks wait for each other, so all must run at once
-LANES: Final = 32  # sending thread blocks of a GPU, if the limits allow; NCCL has this number of channels
-PART: Final = 16 * 1024  # minimum bytes of each thread block that shares a chunk; 1024 threads move this at once
+LANES: Final = 32  # number of sending thread blocks of a GPU, if the limits allow; NCCL has this number of channels
+PART: Final = 16 * 1024  # minimum bytes per thread block if several share a chunk; 1024 threads move 16 KiB at once
 
 FEWER_CHUNKS: Final = "plan with fewer chunks, or export another byte range (--size)"
 FEWER_RANKS: Final = "use a schedule with fewer peers per rank, such as a ring, or fewer ranks"
@@ -33,8 +33,8 @@ class Message(NamedTuple):
     op: Op
 
 
-# A round's messages in order of chunks. All messages of a chunk are sent before any of them is received, because they
-# carry the chunk's old values.
+# A round's messages in order of chunks. All messages of a chunk are sent before the first of them is received, because
+# they carry the chunk's old values.
 Round = tuple[Message, ...]
 
 
@@ -66,8 +66,9 @@ def phases(schedule: Schedule, around: bool = False) -> list[list[Round]]:
     Args:
       schedule: any schedule.
       around: whether to replace stars by rings in preconditions. In a star a chunk's owner receives the chunk from all
-        others; in a ring the chunk goes around all ranks to the owner. Both take equal time and move equal numbers of
-        bytes. With a ring each rank has only two peers, but sums add in another order.
+        other ranks; in a ring the chunk goes around all ranks to the owner. Stars and rings take equal time and move
+        equal numbers of bytes. In a ring each rank has only two peers, but the ranks' values are added in another
+        order.
     """
     before, after = schedule.phases[:-1], schedule.table()
     tables = [_around(phase) if around else phase.table() for phase in before]
@@ -113,10 +114,12 @@ def _rounds(table: Table) -> Iterator[Round]:
 
 
 def split(first: int, last: int, build: Callable[[int], Built]) -> Built:
-    """The result of `build` for the first number of groups of chunks, from `first` to `last`, that meets the limits.
+    """The result of `build` for the first of the tried numbers of groups of chunks that meets the limits.
+
+    The tried numbers ascend from `first` to `last`.
 
     Raises:
-      PlanError: no attempt succeeds; the error is the last attempt's error.
+      PlanError: every attempt fails; the error is the last attempt's error.
     """
     groups = first
     while groups < last:

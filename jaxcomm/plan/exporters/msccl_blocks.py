@@ -33,7 +33,8 @@ class ChunksMessage(NamedTuple):
 class XmlStep:
     """One step of a thread block.
 
-    `needs` names the block and the step that must finish first. `needed` says whether another step needs this step.
+    `needs` is the block and the number of the step that must finish first. `needed` says whether another step needs
+    this step.
     """
 
     kind: str
@@ -48,7 +49,7 @@ class XmlThreadBlock:
     send: int = -1
     recv: int = -1
     steps: list[XmlStep] = field(default_factory=list)
-    passed: dict[int, int] = field(default_factory=dict)  # other block -> its last step for which this block waited
+    passed: dict[int, int] = field(default_factory=dict)  # other blocks' last steps for which this block waited
 
 
 class Gpu:
@@ -106,7 +107,7 @@ class Gpu:
 
 
 def gpus(ranks: int, moves: Sequence[Sequence[ChunksMessage]], most: int, both: bool) -> list[Gpu]:
-    """The GPUs. The link with the most steps has `most` channels; other links have channels in proportion to steps."""
+    """The GPUs. A link has channels in proportion to its steps; the link with the most steps has `most` channels."""
     channels = _channels(Counter((move.src, move.dst) for group in moves for move in group), most)
     made = [Gpu(both) for _ in range(ranks)]
     for group in moves:
@@ -119,7 +120,7 @@ def gpus(ranks: int, moves: Sequence[Sequence[ChunksMessage]], most: int, both: 
 
 
 def _channels(steps: Counter[tuple[int, int]], most: int) -> dict[tuple[int, int], Iterator[int]]:
-    """The channels that the steps of each link use in turn: the first in which both ends have room for a peer."""
+    """The channels that each link's steps use in turn: the first ones in which both ends have room for a peer."""
     each = math.ceil(max(steps.values()) / most)
     taken: Counter[tuple[int, int, bool]] = Counter()
     channels: dict[tuple[int, int], Iterator[int]] = {}
@@ -134,10 +135,10 @@ def _channels(steps: Counter[tuple[int, int]], most: int) -> dict[tuple[int, int
 
 
 def together(round_: Round) -> list[list[ChunksMessage]]:
-    """A round's messages in groups. All messages of a group are sent before any of them is received.
+    """A round's messages in groups. All messages of a group are sent before the first of them is received.
 
     If every link can send its chunks of this round in one step of consecutive chunks, the round is one group. Otherwise
-    there is a group for each chunk, so that no send waits for a receive of the same group.
+    each chunk has a group, so that sends never wait for receives of the same group.
     """
     moves: list[ChunksMessage] = []
     for src, dst, chunk, op in sorted(round_, key=attrgetter("src", "dst", "op", "chunk")):

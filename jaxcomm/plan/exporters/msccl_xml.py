@@ -6,10 +6,10 @@ commit 206e0c49 (msccl_struct.h: 64 steps; some forks allow more). The attribute
 
 A thread block either sends to one peer or receives from one peer, over one channel. It does both only if a GPU would
 otherwise have too many thread blocks. The number of a link's channels depends on the number of its steps. Steps are `s`
-(send), `r` (receive) and `rrc` (receive and add) of one or several consecutive chunks. `depid` and `deps` order steps
-of different blocks of a GPU that touch the same chunk. A step can have one such dependency; each further dependency
-needs a `nop` step. If thread blocks and channels are left, the buffer is cut into parts, called instances. Each
-instance runs the same steps over channels of its own.
+(send), `r` (receive) and `rrc` (receive and add) of one or several consecutive chunks. If steps in different blocks of
+a GPU touch the same chunk, `depid` and `deps` order these steps. A step can have one such dependency; each further
+dependency needs a `nop` step. If unused thread blocks and channels remain, the buffer is cut into parts, called
+instances. Each instance runs the same steps over channels of its own.
 """
 
 from __future__ import annotations
@@ -52,7 +52,7 @@ def msccl_xml(schedule: Schedule, name: str, min_bytes: int, max_bytes: int | No
       XML. MSCCL runs it for buffers whose number of elements is a multiple of the chunks of all instances.
 
     Raises:
-      PlanError: the schedule exceeds a limit of MSCCL however its chunks are divided over channels.
+      PlanError: the schedule exceeds a limit of MSCCL, however its chunks are divided over channels.
     """
     if max_bytes == 0:
         raise PlanError("the byte range ends at 0, which MSCCL reads as no limit.\n  Cure: export another byte range.")

@@ -6,15 +6,16 @@ parser, execution_plan.cc, checks neither version nor schema.
 Thread block i of every GPU moves the same chunks, so no two blocks of a GPU share data. A round's transfer from one
 block to another is a `put` per chunk into the receiver's scratch buffer and one `signal`. The receiver does `wait`,
 then `re` (reduce) or `copy`, or `res` if it forwards the sum at once. A GPU writes to another GPU's buffers only after
-the other GPU has signalled in this call, because the other GPU may still be in its previous call. A GPU that receives
-before it sends anything therefore signals at its start. A place in scratch is reused once a signal has shown the sender
-that the place was read.
+the other GPU has signalled in this call, because until then the other GPU may still be in its previous call. A GPU that
+receives before it sends anything therefore signals at its start. A place in scratch is reused once a signal has shown
+the sender that the place was read.
 
 Only memory channels are used: all GPUs must reach each other's memory (NVLink or PCIe peers). Other GPUs write only to
 scratch, because the executor assumes that other buffers begin at the same offset of their allocations on all GPUs. A
 schedule gets a thread block per chunk, up to 32, and more only if its operations need more. With fewer chunks, several
-thread blocks share each chunk (`tbg_info`), so that there are up to 32 in total. The export has no loop (`pipeline`). A
-loop always iterates over a whole chunk, so thread blocks that share a chunk would write beyond their parts.
+thread blocks share each chunk (`tbg_info`), so that there are up to 32 blocks in total. The export has no loop
+(`pipeline`). A loop always iterates over a whole chunk, so thread blocks that share a chunk would write beyond their
+parts.
 """
 
 from __future__ import annotations
@@ -64,15 +65,15 @@ def mscclpp(schedule: Schedule, name: str, min_bytes: int, max_bytes: int | None
       schedule: a verified schedule. The plan waits for late ranks where their data is needed.
       name: the plan's name, which must be unique: the executor caches its setup of a plan by name.
       min_bytes: smallest buffer.
-      max_bytes: largest buffer; None means no limit but the executor's own.
+      max_bytes: largest buffer; None means that only the executor's own limit applies.
 
     Returns:
-      JSON for the sizes of the range that the executor accepts: multiples of chunks × 16 bytes, as far as the
+      JSON for those sizes in the range that the executor accepts: multiples of chunks × 16 bytes, as far as the
       executor's 32-bit offsets reach. The scratch buffer has room for all chunks that it may hold at once.
 
     Raises:
-      PlanError: the schedule exceeds a limit of MSCCL++ however its chunks are divided over thread blocks, or the
-        executor accepts no size of the range.
+      PlanError: the schedule exceeds a limit of MSCCL++, however its chunks are divided over thread blocks, or the
+        executor accepts no size in the range.
     """
     unit = schedule.num_chunks * ALIGNMENT
     low = max(-(-min_bytes // unit), 1) * unit
@@ -128,7 +129,7 @@ class _Scratch:
         )  # by block: the places that were read, each with the number of signals that the block had sent by then
 
     def take(self, block: int, known: int) -> int:
-        """Returns a place for a chunk to the block.
+        """Assigns the block a place for a chunk, and returns the place.
 
         The first `known` signals of the block have reached the chunk's sender.
         """
@@ -175,7 +176,7 @@ class _Plan:
 
     @property
     def places(self) -> int:
-        """The size of the largest buffer of any GPU, in chunks."""
+        """The size of the largest buffer of all GPUs, in chunks."""
         return max(self._chunks, *(scratch.size for scratch in self._scratch))
 
     def gpu(self, rank: int, instances: int) -> dict[str, Any]:
@@ -209,7 +210,7 @@ class _Plan:
         }
 
     def _add(self, index: int, messages: Sequence[Message]) -> None:
-        """Adds the operations for a round's messages to the thread blocks of this index."""
+        """Adds the operations for a round's messages to the thread blocks with the index `index`."""
         row = self._blocks[index]
         place: dict[Message, int] = {}
         known: dict[int, IntArray] = {}

@@ -1,4 +1,4 @@
-"""A thread block of MSCCL++: its operations, and the places where all threads of the block must meet."""
+"""A thread block of MSCCL++: its operations, and the barriers at which its threads wait for each other."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ class ThreadBlock:
         self._written: set[Cell] = set()
         self._waits: list[dict[str, Any]] = []  # the last `wait`s, which more peers can join until the block sends
         self._after_waits = 0
-        self._sums: dict[int, dict[str, Any]] = {}  # by chunk: a sum that can still add chunks, and be sent
+        self._sums: dict[int, dict[str, Any]] = {}  # by chunk: its open sum, which can still grow and be sent
 
     def operations(self) -> list[dict[str, Any]]:
         return [*(self._token("signal", some) for some in _by(CHANNELS_AT_ONCE, self.announced)), *self._ops]

@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from jaxcomm import cp_sat
 from jaxcomm.cp_sat import WORK_PER_SECOND, Log
 
-STEPS: Final = 32  # number of shares of a layer to choose from, from 0 to the bound
+STEPS: Final = 32  # number of steps from 0 to the bound; a layer's share is a multiple of one step
 CHOICES: Final = 8192  # approximate limit on the choices of all layers together; with many layers, each has fewer
 TICKS: Final = 2**30  # the total cost in the solver's integers
 UNITS: Final = 2**40  # the total bytes in the solver's integers

@@ -1,4 +1,4 @@
-"""Decides which parts of the gradients training may drop, and which of them a full switch drops first."""
+"""Decides which parts of the gradients a training may drop, and which of these parts a full switch drops first."""
 
 from __future__ import annotations
 
@@ -51,8 +51,8 @@ def decide(
       log: receives the lines of the solver's log.
 
     Raises:
-      ProfileError: no gradients are known, two gradients have one name, the model is not known, or no thresholds keep
-        to the bound.
+      ProfileError: no gradients are known, two gradients have the same name, the model is not known, or no thresholds
+        keep to the bound.
       JaxcommError: a bound or budget out of range, or OR-Tools is needed and not installed.
 
     Source: Wang et al., "Towards Domain-Specific Network Transport for Distributed DNN Training", section 4.2.2 and
@@ -142,7 +142,7 @@ def _bound(bears: Tolerance, given: float | None, model: str) -> tuple[float, st
 def _shares(
     bears: Tolerance, bound: float, budget: float, time_limit: float, seed: int, log: Log
 ) -> tuple[Shares, float | None]:
-    """The share that each layer may drop, and the extra steps that these drops cost, or None if no costs are known."""
+    """The share that each layer may drop, and the extra steps that these drops cost (None: no costs are known)."""
     sizes = [layer.bytes for layer in bears.layers]
     if not bears.layers[0].small:
         return Shares(front_first(sizes, bound, budget), "NOT_NEEDED", 0.0), None

@@ -1,9 +1,9 @@
 """Chooses the fill levels at which a switch's queues drop small gradients, and at which they drop all gradients.
 
 The levels have the least impact on training. Exact dynamic programming over the queues, in order of priority, finds
-them. A state is the buffer used so far and the capacity that higher queues leave. Thresholds are multiples of `step`
-packets. The capacity that is left is rounded down to a multiple of 1/1024 of the total, so that no more is lost than
-planned.
+them. A state is the buffer used so far and the capacity that queues of higher priority leave. Thresholds are multiples
+of `step` packets. The capacity that is left is rounded down to a multiple of 1/1024 of the total, so that no more is
+lost than planned.
 """
 
 from __future__ import annotations

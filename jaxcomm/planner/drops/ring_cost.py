@@ -15,7 +15,7 @@ from jaxcomm.profile import PacketLoss
 
 EXACT: Final = 65536  # with more packets in a message, the number of losses is taken as normally distributed
 _NEGLIGIBLE: Final = 1e-15
-_DUPLICATES: Final = 3  # later packets that show TCP a loss before its timeout (RFC 5681)
+_DUPLICATES: Final = 3  # number of later packets by which TCP detects a loss before its timeout (RFC 5681)
 _REPEAT: Final = 2  # latencies per retransmission without a timeout: one for the acknowledgement, one for the packet
 _QUERY: Final = 3  # latencies per requested retransmission: one each for the query, the reply and the packets
 
@@ -54,8 +54,8 @@ def reliable(ranks: int, nbytes: int, alpha: float, beta: float, packet_loss: Pa
 def bounded(ranks: int, nbytes: int, alpha: float, beta: float, packet_loss: PacketLoss | None, share: float) -> float:
     """Seconds if a message is complete when all of it but the share `share` has arrived.
 
-    If more is missing, the receiver requests the missing packets. Without losses this is the time of a ring over the
-    buffer without this share.
+    If more is missing, the receiver requests the missing packets. Without losses this is the time of a ring over a
+    buffer that is smaller by this share.
 
     Args:
       ranks: number of ranks.

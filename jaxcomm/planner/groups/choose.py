@@ -1,10 +1,10 @@
-"""Chooses the ranks that average together in each iteration, where links between racks or some NICs are slow.
+"""Chooses which ranks average together in each iteration if links between racks, or some NICs, are slow.
 
 All ranks agree only if every rank meets another rank through its NIC, and every rack meets another rack through its
-uplink. In any pattern the slowest group therefore takes at least the time of a pair over the slowest link. Pairs attain
-this time, so the least cost is known without a solver. Training suffers if the ranks' models differ much and for long.
-Among the patterns of the least cost, `decide` therefore takes the one that leaves the least disagreement per second.
-There are candidates of several kinds, and `search` improves them.
+uplink. In every pattern the slowest group therefore takes at least the time of a pair over the slowest link. Pairs
+attain this time, so the least cost is known without a solver. Training suffers if the ranks' models differ much and for
+long. Among the patterns of the least cost, `decide` therefore takes the one that leaves the least disagreement per
+second. There are candidates of several kinds, and `search` improves them.
 """
 
 from __future__ import annotations
@@ -93,7 +93,7 @@ def _model_bytes(profile: Profile, given: int | None) -> int:
 
 
 def _best(links: GroupCosts, theirs: list[Division], seed: int) -> tuple[list[Division], float]:
-    """The least-cost pattern that brings all ranks to agreement with the least disagreement per second, and its ρ."""
+    """The least-cost pattern that brings all ranks to agreement and leaves the least disagreement per second; its ρ."""
     ranks = len(links.nics)
     lengths = PERIODS if ranks <= SMALL else [LONG]
     drawn = Shuffle(links, links.least).iterations(max(lengths), seed)

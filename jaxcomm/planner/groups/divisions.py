@@ -36,7 +36,7 @@ class Shuffle:
     limit: float
 
     def iterations(self, period: int, seed: int) -> list[Division]:
-        """`period` divisions. Each division is the best of several draws.
+        """Returns `period` divisions, each of which is the best of several draws.
 
         The best draw leaves the least disagreement when it follows the divisions chosen before.
         """
@@ -108,7 +108,7 @@ class Shuffle:
 def path(links: GroupCosts) -> list[Division]:
     """Divisions into pairs of neighbours on a path through all ranks.
 
-    With them the ranks' values converge on every network, though slowly, and no group takes longer than
+    With these divisions the ranks' values converge on every network, though slowly, and no group takes longer than
     `GroupCosts.least`.
     """
     heads = [rack.ranks[0] for rack in links.racks]

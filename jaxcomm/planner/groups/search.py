@@ -1,8 +1,8 @@
 """Finds patterns that leave the least disagreement per second, by descent over the divisions of every iteration.
 
 In turn, each iteration takes the division with which the whole period leaves the least disagreement, until no change
-gains. With up to `EVERY` ranks all divisions are tried, or a sample of them if there are more than `MOST`. With more
-ranks only divisions of the starting patterns are tried.
+improves the pattern. With up to `EVERY` ranks all divisions are tried, or a sample of `MOST` divisions if there are
+more. With more ranks only divisions of the starting patterns are tried.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ def descended(links: GroupCosts, starts: Sequence[list[Division]], seed: int) ->
 
     Args:
       links: the network.
-      starts: patterns to start from, each also cut or repeated to every period of `PERIODS`.
+      starts: patterns to start from; each is cut or repeated to every period in `PERIODS`.
       seed: seed of the random starts.
     """
     dice = random.Random(seed)
@@ -60,9 +60,9 @@ class _Pool(NamedTuple):
 
     @classmethod
     def of(cls, links: GroupCosts, starts: Sequence[list[Division]], dice: random.Random) -> Self:
-        """The divisions of `starts`. For few ranks, also those in which groups share no uplink and cost near the least.
+        """The divisions of `starts`. For few ranks, also the divisions of least cost in which groups share no uplink.
 
-        If there are more than `MOST` of the latter, they are a random sample.
+        If there are more than `MOST` divisions of least cost, a random sample of `MOST` is used.
         """
         ranks = len(links.nics)
         limit = links.least * SLACK
@@ -78,7 +78,7 @@ class _Pool(NamedTuple):
         return cls(divisions, matrices, np.array([links.seconds(division) for division in divisions]))
 
     def descend(self, pattern: list[int], norm: Norm) -> list[int]:
-        """The pattern after changing one iteration at a time, as long as a change gains."""
+        """The pattern after changing one iteration at a time, as long as a change improves the pattern."""
         ranks = self.matrices.shape[1]
         centred = np.eye(ranks) - 1 / ranks
         least, before = self.left(pattern, norm), np.inf

@@ -1,4 +1,4 @@
-"""The decision about rails: how a buffer of any size is split over interfaces that differ.
+"""The decision about rails: how a buffer of each size is split over unequal interfaces.
 
 `times` reads the measured tables, `split` finds the shares for one size, and `search` finds the ranges of sizes that
 share a split. This folder imports no other decision.

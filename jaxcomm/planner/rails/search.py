@@ -1,4 +1,4 @@
-"""Decides from measured tables how buffers of each size are split over rails that differ.
+"""Decides, from measured tables, how buffers of each size are split over unequal rails.
 
 A split must save at least `min_gain`.
 
@@ -35,7 +35,7 @@ from jaxcomm.profile import Profile, Rail
 DIVERGENCE: Final = 5.0  # τ of the paper's equation 3
 STEPS: Final = 2  # sizes tried per octave
 # Allowed excess over the time of the best split with rounded shares, tried in this order. With the first slack, the
-# time is at most 2 % over the time of the best split with any shares.
+# time is at most 2 % over the time of the best split with unrounded shares.
 SLACKS: Final = (0.016, 0.04, 0.08, 0.16)
 MIN_GAIN: Final = round(SLACKS[0] / (1 + SLACKS[0]), 6)  # if a split saves less, one rail is within the first slack
 FINEST: Final = 1.001  # a range is not divided further if its last size is less than this multiple of its first size
@@ -47,8 +47,8 @@ def decide(profile: Profile, min_gain: float = MIN_GAIN) -> Rails | None:
     For each size `best_split` finds the shares with which the last rail finishes earliest. The split is taken if it
     saves at least `min_gain` of the best single rail's time and its rails do not diverge. Rails diverge if their
     throughputs (a share's bytes divided by its predicted time) differ by more than a factor of τ = 5 (equation 3),
-    unless every share is within its rail's `reach` (see `RailOption`). A split that diverges is tried again without its
-    slowest rail, and with all rails within their reach.
+    unless every share is within its rail's `reach` (see `RailOption`). If a split diverges, two other splits are tried:
+    one without its slowest rail, and one in which all rails stay within their reach.
 
     Args:
       profile: with or without rails.
@@ -94,7 +94,7 @@ class RailChoice(NamedTuple):
 
     @property
     def kind(self) -> object:
-        """The reason, the rails, and a single rail's connections and cores; a range ends where any of these changes."""
+        """The reason, the rails, and a single rail's connections and cores; a range ends where one of these changes."""
         rails = tuple(load.option.rail.name for load in self.split)
         return self.reason, rails, self.split[0].option.use if len(rails) == 1 else None
 
@@ -144,8 +144,9 @@ def _within_reach(split: Split, nbytes: int) -> bool:
 def _ranges(setting: RailSearch) -> list[RailRange]:
     """Ranges over all sizes, with the least slack that gives no more ranges than a plan can hold.
 
-    A split's time is linear between the sizes at which one of its rails reaches a sample of its table. A split that is
-    fast enough at these sizes of its own rails and of the best split's rails is therefore fast enough between them.
+    A split's time is linear between the sizes at which one of its rails reaches a sample of its table. Let a split be
+    fast enough at these sizes, both those of its own rails and those of the best split's rails. Then it is fast enough
+    between them, too.
     """
     choose, turns = cache(setting.choose), _turns(setting.rails)
     sizes = sizes_between((option.curve.sizes[-1] for each in setting.rails for option in each), STEPS)

@@ -1,4 +1,4 @@
-"""Finds the shares of one buffer size with which the rails take the least time, by their measured tables."""
+"""Finds the shares with which rails carry a buffer of one size in the least time, by their measured tables."""
 
 from __future__ import annotations
 
@@ -59,10 +59,10 @@ def best_split(
 ) -> Split | None:
     """The shares that minimise the time of the slowest rail, slowdowns included; None if no split beats the best rail.
 
-    No rail gets faster by carrying more, so each option has a greatest share for t seconds, and a split in t seconds
-    exists if and only if these shares can sum to 1. A binary search over the times of all shares of all options finds
-    the least such t exactly. Among splits of that time, the least demanding one is taken. From the last rail to the
-    first, each rail stays idle if the earlier rails can carry the rest. Otherwise it takes the first of its options
+    No rail gets faster by carrying more, so each option has a greatest share that it carries in t seconds. A split in t
+    seconds exists if and only if these shares can sum to 1. A binary search over the times of all shares of all options
+    finds the least such t exactly. Among splits of that time, the least demanding one is taken. From the last rail to
+    the first, each rail stays idle if the earlier rails can carry the rest. Otherwise it takes the first of its options
     with which the earlier rails can carry the rest.
 
     The search takes log2(1024 · options) calls of `fronts`.
@@ -145,7 +145,7 @@ def fronts(rails: Sequence[Sequence[Use]], cores: int) -> list[dict[int, int]]:
 
 
 def fixed_ratio(rails: Sequence[Sequence[RailOption]], nbytes: int) -> float:
-    """Seconds with shares by nominal bandwidth, the same at every size, as in Liu, Vishnu and Panda's MRIB.
+    """Seconds with shares in proportion to nominal bandwidths, equal at every size, as in Liu, Vishnu and Panda's MRIB.
 
     A rail without nominal bandwidth counts with the rate of its last sample. Each rail uses one channel, and its best
     number of cores.

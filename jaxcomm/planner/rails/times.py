@@ -1,4 +1,4 @@
-"""Times of an allreduce on one rail by size, interpolated and extrapolated from measured tables."""
+"""The times of an allreduce on one rail, by size, interpolated and extrapolated from measured tables."""
 
 from __future__ import annotations
 

@@ -65,7 +65,7 @@ def lower_bound(chunks: int, nbytes: int, cluster: Cluster, late: int, delay: fl
     bounds += [ranks * chunks / rate, (2 * (ranks - 1) * chunks - delay * early) / rate]
 
     # In the same way each chunk needs 2(h-1) messages between h hosts. A message that leaves the late rank's host
-    # before the arrival does not count as one of these messages, unless the message is in flight at the arrival.
+    # before the arrival counts as one of these messages only if it is in flight at the arrival.
     own = home if per_rank else 1
     counted = 2 * (hosts - 1) * chunks - delay * (nics - own) / nic - own * slow / nic
     return max(*bounds, counted * nic / nics)
@@ -86,7 +86,7 @@ def _spread(ports: Sequence[_Port], chunks: int, ranks: int, ways: tuple[float, 
 
 
 def _delivered(ports: Sequence[_Port], time: float, ranks: int, ways: tuple[float, ...]) -> int:
-    """The most pairs of rank and chunk that messages through the ports can have reached by `time`."""
+    """The maximum number of pairs of rank and chunk that messages through the ports can have reached by `time`."""
     reached = 0
     for port in ports:
         for count in itertools.count():

@@ -58,7 +58,7 @@ def plain(setting: Setting, nbytes: int) -> Spec:
 
 
 def plain_timed(setting: Setting, nbytes: int) -> Spec:
-    """The default schedule, or another schedule that uses no delay and saves enough by its timed calls.
+    """The default schedule, or another schedule that uses no delay and saves enough according to its timed calls.
 
     On XLA's collectives the default is `lax.psum`. On the core it is direct, or, between hosts, the faster of direct
     and ring for this size.

@@ -1,7 +1,7 @@
-"""Searches schedules for a late rank on one network, for some call sizes, and bounds the schedules' time.
+"""Searches for schedules for a late rank on one network, at some call sizes, and bounds the schedules' time.
 
-Only schedules of few chunks are searched. With few chunks latency counts, and hierarchical schedules do not keep all
-tiers busy. With many chunks, hierarchical schedules are near the bound.
+The search covers only schedules of few chunks. With few chunks latency counts, and hierarchical schedules do not keep
+all tiers busy. With many chunks, hierarchical schedules are near the bound.
 """
 
 from __future__ import annotations
@@ -27,15 +27,15 @@ from jaxcomm.schedules import Schedule, listed
 from jaxcomm.schedules.tree_search import MessageSeconds, improve
 from jaxcomm.simulate import clock
 
-SIZES: Final = (8, 32, 128, 512)  # the buffer's transfer time within a host divided by a message's latency
+SIZES: Final = (8, 32, 128, 512)  # call sizes: the buffer's transfer time within a host divided by a message's latency
 CHUNKS: Final = (0.5, 1, 2, 4)  # numbers of chunks per rank
-STARTS: Final = 3  # schedules that are improved per size
+STARTS: Final = 3  # number of schedules that the search improves at each size
 MOST_TRIES: Final = 30_000
 WORK_PER_SECOND: Final = 5_000_000  # tries · messages per second, on the machine that measured this number
 
 
 def solved(setting: Setting, time_limit: float, seed: int) -> tuple[SolvedCall, ...]:
-    """Schedules for some sizes, each faster than every other schedule of the plan.
+    """Schedules for some sizes, each faster at its size than every other candidate.
 
     Empty without a topology or a late rank, above `SOLVED` ranks, or if latency or bytes cost nothing. If latency costs
     nothing, the largest number of chunks is best. If bytes cost nothing, a single chunk is best.
@@ -83,7 +83,7 @@ def solve(
     time_limit: float = 10.0,
     seed: int = 0,
 ) -> SolvedCall:
-    """The best schedule that a search along trees finds from several starts; no start is faster.
+    """The best schedule that a search along trees finds from the schedules `starts`. None of `starts` is faster.
 
     Args:
       starts: schedules from which the search starts, at least one.
@@ -121,7 +121,7 @@ _searched = lru_cache(maxsize=64)(solve)
 
 
 def _starts(setting: Setting, nbytes: int) -> list[Spec]:
-    """Specs that sum all they can before the arrival, specs that sum nothing before it, and the best for the delay."""
+    """Specs that sum as much as possible before the arrival, specs that sum nothing, and the best for the delay."""
     counts = [max(1, round(share * setting.ranks)) for share in CHUNKS]
     specs: list[Spec] = [spec_of(StragglerSpec, late=ROLE, chunks=max(1, count - 1)) for count in counts]
     for count in counts:

@@ -59,8 +59,8 @@ def late_hierarchical_specs(setting: Setting, nbytes: int, limit: float = np.inf
     """The best hierarchical schedule for the late rank.
 
     Before the late rank arrives, the other ranks of each tier sum a share of the chunks. Only this work can run during
-    the delay. Schedules can be made for several delays, up to the longest useful one. This function compares three of
-    them: those for the two delays just below the median profiled delay, and for the delay just above it.
+    the delay. Schedules can be made for several delays, up to the longest useful one. This function compares the
+    schedules for three of these delays: the two just below the median profiled delay, and the one just above it.
     """
     topology = setting.links.topology
     if not topology:
@@ -111,7 +111,7 @@ def fastest(setting: Setting, specs: Sequence[Spec], nbytes: int, limit: float =
 
 
 def _counts(setting: Setting, nbytes: int) -> list[int]:
-    """Numbers of chunks worth trying, all multiples of the ranks; empty for a single tier of equal links."""
+    """Numbers of chunks worth trying, all multiples of the number of ranks; empty for a single tier of equal links."""
     topology, ranks = setting.links.topology, setting.ranks
     if not topology or len({*topology.hosts}) < 2 or not (topology.has_tiers or topology.is_unlike):
         return []
@@ -133,7 +133,7 @@ def _useful_delays(topology: Topology) -> list[float]:
 
 
 def _shares(topology: Topology, chunks: int) -> Iterable[tuple[int, int]]:
-    """For each useful delay: the numbers of chunks that are summed before the late rank arrives.
+    """The numbers of chunks that are summed before the late rank arrives, for each useful delay.
 
     The first number counts chunks summed within hosts, the second number counts chunks summed between hosts.
     """

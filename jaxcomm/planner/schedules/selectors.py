@@ -33,7 +33,7 @@ Floats = NDArray[np.float64]
 
 
 class _Pair(NamedTuple):
-    """Two schedules, as row numbers in a table of times. `early` runs after delays below `lateness_s` seconds."""
+    """Two schedules, as row numbers in a table of times. `early` runs if the earlier delay was below `lateness_s`."""
 
     early: int
     late: int
@@ -42,7 +42,7 @@ class _Pair(NamedTuple):
     def seconds(self, times: Floats, seen: Floats) -> Floats:
         """Seconds of every step, from the late rank's arrival on.
 
-        `seen` is the earlier delay by which each step selects.
+        `seen` has, for each step, the earlier delay by which the step selects.
         """
         found: Floats = np.where(seen < self.lateness_s, times[self.early], times[self.late])
         return found
@@ -175,7 +175,7 @@ def _times(setting: Setting, specs: Sequence[Spec], nbytes: int, delays: Floats)
 
 
 def _best(times: Floats, seen: Floats, steps: NDArray[np.bool_]) -> _Pair | None:
-    """The pair that takes the least time in these steps; None if no delay leaves both schedules enough steps."""
+    """The pair that takes the least time in these steps; None if every threshold leaves one schedule too few steps."""
     order = np.argsort(np.where(steps, seen, np.inf), kind="stable")[: int(steps.sum())]
     delays, sums = seen[order], np.cumsum(times[:, order], axis=1)
     fewest = max(1, round(LEAST * len(order)))

@@ -28,13 +28,13 @@ ABOUT: Final = 2  # factor by which a size may differ from a trial's bytes for t
 class Setting:
     """The ranks and links of calls, and the parts that their schedules are built from.
 
-    `links` have no racks of their own: slow uplinks count as hosts' NICs (`Profile.network`). `ports` is the number of
-    peers that a rank exchanges with at once. `min_gain` is the share of another schedule's time that a schedule must
-    save to be taken instead. `template` is needed if a rank is late. `solved` are schedules for the links' topology and
-    the late rank. `executors` holds the times of NCCL's own allreduce, if it was timed. `timed` has the costs of the
+    `links.racks` is empty: racks are part of `links.topology` (see `Profile.network`). `ports` is the number of peers
+    that a rank exchanges with at once. `min_gain` is the share of another schedule's time that a schedule must save to
+    be taken instead. `template` is needed if a rank is late. `solved` are schedules for the links' topology and the
+    late rank. `executors` holds the times of NCCL's own allreduce, if it was timed. `timed` has the costs of the
     executor on which whole schedules were timed; with None, only α and β are known. If `has_given_gain`, the caller
     gave `min_gain`, and the errors of `timed` are ignored. `hosts` is the number of hosts, even if links have no
-    topology. `tried` are schedules that runs have tried beside the default one.
+    topology. `tried` has the trials of schedules that runs have compared with the default one.
     """
 
     ranks: int
@@ -53,14 +53,17 @@ class Setting:
     _timed: dict[tuple[Spec, int], float] = field(init=False, repr=False, compare=False, default_factory=dict)
 
     def schedule(self, spec: Spec) -> Schedule:
-        """The schedule of a spec. If no late rank is known, or any rank may be late, rank 0 is the late rank."""
+        """The schedule of a spec. Rank 0 is the late rank if no late rank is known, or if each rank may be late."""
         if spec not in self._built:
             roles = {ANY_RANK: 0, **(self.late.roles or {ROLE: 0})}
             self._built[spec] = build(spec, self.ranks, roles, self.template, self.solved, self.links.topology)
         return self._built[spec]
 
     def cost(self, spec: Spec, nbytes: int) -> tuple[float, float]:
-        """The schedule's seconds before and after the arrival of its late ranks, or of the last rank if it has none."""
+        """The schedule's seconds before and after its late ranks arrive.
+
+        If the schedule has no late ranks, the last rank counts as its late rank.
+        """
         if isinstance(spec, Nccl):
             return 0.0, self.nccl_seconds(nbytes)
         if self.timed and spec.kind == "lax":
@@ -105,7 +108,7 @@ class Setting:
     def least_gain(self, spec: Spec, other: Spec, nbytes: int) -> float:
         """The least share of the time of `other` that `spec` must save.
 
-        This is `min_gain`. For timed schedules it is at least their error, unless the user has given `min_gain`.
+        This is `min_gain`. For timed schedules the share is at least their error, except if the caller gave `min_gain`.
         """
         if not self.timed or spec.kind in ("nccl", "lax") or self.has_given_gain:
             return self.min_gain

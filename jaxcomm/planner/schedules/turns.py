@@ -46,12 +46,12 @@ def may_select(setting: Setting) -> bool:
 
 
 def turns_selector(setting: Setting, of: Entry) -> ScheduleSelector | None:
-    """The selector of an entry's calls if any rank may be late; None if no selector gains enough.
+    """The selector of an entry's calls if each rank may be the late one; None if no selector gains enough.
 
-    When all ranks but one have arrived, they wait `lateness_s` seconds for the last rank. If it is missing then, they
-    begin the schedule for this late rank. In over half of the steps some rank must be later than `lateness_s` and later
-    than a tenth of the call's time. In both halves of the steps the selector must save at least `Setting.least_gain` of
-    the time of the entry's schedule.
+    When all ranks but one have arrived, they wait `lateness_s` seconds for the last rank. If the last rank is still
+    missing then, they begin the schedule for this late rank. In over half of the steps some rank must be later than
+    `lateness_s` and later than a tenth of the call's time. In both halves of the steps the selector must save at least
+    `Setting.least_gain` of the time of the entry's schedule.
     """
     turns, nbytes = setting.late.turns, of.predicted.reference_bytes
     assert turns

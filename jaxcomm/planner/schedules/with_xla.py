@@ -1,8 +1,8 @@
 """XLA's own collectives in place of our executor's schedules, for the sizes at which they save enough.
 
-Both executors were timed in turns by one clock, so their times are comparable. Our executor runs calls without a plan.
-It is therefore replaced only if the saving exceeds the chance deviation between turns, at the timed sizes below and
-above a call's size.
+Both executors were timed in turns by one clock, so their times are comparable. Without a plan our executor runs the
+calls. It is therefore replaced only if the saving exceeds the chance deviation between turns, at the timed sizes below
+and above a call's size.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ class WithXla:
 
         Args:
           found: entries of our executor.
-          buckets: sizes that have their own entries, as the step's plan decided.
+          buckets: sizes that have entries of their own, and their schedules by the step's plan.
           are_by_xla: whether XLA's collectives run the buckets, with the schedules in `buckets`.
         """
         pieces: list[_Piece] = []

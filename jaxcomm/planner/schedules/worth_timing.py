@@ -1,4 +1,4 @@
-"""The schedules that `jaxcomm profile` times for a size, chosen by the links alone."""
+"""The schedules that `jaxcomm profile` should time for a size, chosen by the links alone."""
 
 from __future__ import annotations
 
@@ -65,7 +65,7 @@ def _specs(setting: Setting, nbytes: int) -> Iterator[Spec]:
 def _setting(profile: Profile) -> Setting:
     late, call_s = LateRanks.of(profile), profile.collective.seconds if profile.collective else 0.0
     if late.turns and np.median(late.turns.lateness) >= LEAST_LATENESS * call_s:
-        # Schedules for this rank stand for the schedules for any rank.
+        # Schedules for this late rank stand for the schedules for all late ranks.
         late = LateRanks({ROLE: find_straggler(profile).rank}, Delays(late.turns.lateness.tolist()))
     elif late.roles:  # if several ranks are late, only schedules for the last one are timed
         late = LateRanks({ROLE: late.roles[ROLE]}, late.delays, late.lateness)

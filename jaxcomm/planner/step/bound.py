@@ -12,10 +12,10 @@ from jaxcomm.simulate import Delays
 
 
 def lower_bound(setting: Setting, gradients: Sequence[Bucket]) -> float:
-    """Mean seconds after the late rank's last gradient that no boundaries, order and schedules can beat.
+    """The least mean seconds after the late rank's last gradient that boundaries, order and schedules could reach.
 
-    For every time r, the gradients that are ready at r or later are summed no sooner than if all of them were ready at
-    r. The bound is the greatest of these times.
+    Take the gradients that are ready at a time r or later. Summing them ends no sooner than if all of them were ready
+    at r. The bound is the greatest of these end times over all r.
     """
     bounds, nbytes = [], 0
     for gradient in reversed(gradients):
@@ -28,8 +28,9 @@ def calls_lower_bound(setting: Setting, nbytes: int) -> float:
     """Mean seconds that no calls with `nbytes` bytes in total can beat, whether they are ours, NCCL's, or a mix.
 
     Our calls together obey the bound of one call of all their bytes. Several NCCL calls may be faster than one, but no
-    NCCL call exceeds the best rate of any size. If our calls sum x bytes and NCCL sums the rest at that rate, the total
-    time is convex in x. Its minimum lies at an end, or where one more byte costs our calls and NCCL the same time.
+    NCCL call exceeds the best rate over all sizes. If our calls sum x bytes and NCCL sums the rest at that rate, the
+    total time is convex in x. Its minimum lies at an end, or where one more byte costs our calls and NCCL the same
+    time.
     """
     own = setting.lower_bound(nbytes)
     if not setting.executors or not setting.executors.nccl:

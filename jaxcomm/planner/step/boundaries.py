@@ -114,7 +114,7 @@ def _jobs(setting: Setting, atoms: Atoms, longest: int, count: int) -> Jobs:
 def _options(setting: Setting, nbytes: int, count: int) -> list[Option]:
     """The schedules that buckets of a size can run.
 
-    The first is the fastest schedule that uses no delay. If `count` is not 0, schedules that use the delays of late
+    The first is the fastest schedule that uses no delay. If `count` is above 0, schedules that use the delays of late
     ranks follow. On untimed links with one rate, these include up to `count` schedules for one late rank, each of which
     does more work before the arrival than the previous one.
     """

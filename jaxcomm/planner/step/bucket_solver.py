@@ -25,7 +25,8 @@ GAP: Final = 1e-4  # relative gap to the bound at which the solver stops
 class Assignment(NamedTuple):
     """The buckets and the schedule of each.
 
-    `seconds` is the mean time from the late rank's last gradient to the last sum. `status` and `gap` are the solver's.
+    `seconds` is the mean time from the late rank's last gradient to the last sum. `status` and `gap` are the solver's
+    results.
     """
 
     packing: Packing
@@ -60,7 +61,7 @@ def assign(jobs: Jobs, stages: Floats, *, time_limit: float, seed: int, log: Log
 
 
 def _with_first_options(jobs: Jobs, queue: StepQueue, weights: Ints, packing: Packing) -> Packing:
-    """The packing with the first option of each size, unless the step then ends later.
+    """The packing, changed to each size's first option where the step then ends no later.
 
     The solver may take another option that is equally good.
     """

@@ -1,4 +1,4 @@
-"""A good packing to start the solver from, found by single changes as long as a change gains."""
+"""Finds a good packing for the solver to start from, by single changes as long as a change gains."""
 
 from __future__ import annotations
 
@@ -11,8 +11,8 @@ from jaxcomm.planner.step.queue import Ints, StepQueue
 def greedy(jobs: Jobs, queue: StepQueue, weights: Ints) -> Packing:
     """Starts with one atom (see `Atoms`) per bucket, and changes this packing until no change gains.
 
-    A pass first gives each size, the largest first, its best option while the other sizes keep theirs. Then it merges
-    neighbouring buckets, the last first, where a merge gains.
+    A pass first gives each size, the largest first, its best option while the other sizes keep theirs. Then the pass
+    merges neighbouring buckets, the last first, where a merge gains.
 
     Args:
       jobs: the step's gradients, and the buckets that they can form.

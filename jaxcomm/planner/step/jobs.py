@@ -1,9 +1,10 @@
-"""A step's gradients as jobs of the network: the runs of gradients that may form a bucket, and each bucket's schedules.
+"""A step's gradients as jobs of the network: the sequences of gradients that may form a bucket, and their schedules.
 
-A bucket is ready when its last gradient is ready. A bucket's first job, the schedule's part before the last late rank's
-arrival, may start when the ranks that this job needs have the bucket. The second job, the rest of the schedule, may
-start when the last late rank has the bucket, too, and the first job is done. A network that is never idle while a job
-waits finishes at the same time in every order of jobs (see `queue`). The order therefore does not change a step's end.
+A bucket is ready when its last gradient is ready. A bucket has two jobs. The first job is the part of its schedule
+before the last late rank's arrival. It may start when all ranks that take part in it have the bucket. The second job is
+the rest of the schedule. It may start when the last late rank has the bucket and the first job is done. A network that
+is never idle while a job waits finishes at the same time in every order of jobs (see `queue`). The order therefore does
+not change a step's end.
 """
 
 from __future__ import annotations
@@ -22,7 +23,7 @@ ATOMS: Final = 16  # maximum number of atoms; if there are more gradients, neigh
 
 
 class Option(NamedTuple):
-    """An option to sum a bucket: the schedule, and its seconds before and after the last late rank's arrival.
+    """One way to sum a bucket: a schedule, and its seconds before and after the last late rank's arrival.
 
     The part before the arrival may start at `stage` (see `queue`).
     """
@@ -38,7 +39,7 @@ class Option(NamedTuple):
 
 
 class BucketRange(NamedTuple):
-    """A bucket of the gradients from `first` to `last` in order of readiness: the atoms from `begin` to `end`."""
+    """A possible bucket: the gradients `first` to `last` in order of readiness, that is, atoms `begin` to `end`."""
 
     first: int
     last: int
@@ -48,7 +49,7 @@ class BucketRange(NamedTuple):
 
 
 class Packing(NamedTuple):
-    """The buckets, and the option that each bucket size takes. Calls of one size run one schedule."""
+    """The buckets, and the index of the option for each bucket size. All calls of one size run the same schedule."""
 
     runs: tuple[BucketRange, ...]
     choice: dict[int, int]
@@ -59,9 +60,10 @@ class Packing(NamedTuple):
 
 
 class Jobs(NamedTuple):
-    """The runs that may become a step's buckets, the time at which each atom is ready, and the options of each size.
+    """The possible buckets of a step, the time at which each atom is ready, and the options for each bucket size.
 
-    To take another option than its size's first, a bucket must save the share `min_gain` of the first option's `after`.
+    A bucket uses an option other than the first only if this saves at least the share `min_gain` of the first option's
+    `after`.
     """
 
     ready: Floats
@@ -71,12 +73,12 @@ class Jobs(NamedTuple):
 
     @property
     def single(self) -> Packing:
-        """The packing in which each atom is a bucket and takes its first option."""
+        """The packing in which each atom is a bucket of its own and uses its first option."""
         runs = sorted(run for run in self.runs if run.begin == run.end)
         return Packing(tuple(runs), {run.bytes: 0 for run in runs})
 
     def queue(self, stages: Floats) -> StepQueue:
-        """The network's queue, without each time τ that cannot decide the end E of any packing (τ, E: see `queue.py`).
+        """The network's queue, without the times τ that cannot determine a packing's end E (`queue` defines τ and E).
 
         `stages` is as in `StepQueue.of`.
         """
@@ -102,16 +104,16 @@ class Jobs(NamedTuple):
         return float(np.concatenate([self.exposed(self.queue(each), packing) for each in some]).mean())
 
     def min_saving(self, run: BucketRange) -> float:
-        """Seconds that a bucket must save to take another option than the first."""
+        """Seconds that a bucket must save so that it uses an option other than the first."""
         return self.min_gain * self.options[run.bytes][0].after
 
     def min_savings(self, packing: Packing) -> float:
-        """Seconds that all buckets with another option than the first must save together."""
+        """Seconds that all buckets with an option other than the first must save in total."""
         return sum(self.min_saving(run) for run in packing.runs if packing.choice[run.bytes])
 
 
 class Atoms(NamedTuple):
-    """The gradients in order of readiness, in atoms: neighbouring gradients that always share a bucket.
+    """The gradients in order of readiness, divided into atoms: neighbouring gradients that always share a bucket.
 
     `starts` has the index of each atom's first gradient, then the number of gradients.
     """
@@ -144,7 +146,7 @@ class Atoms(NamedTuple):
         return np.array([self.gradients[start - 1].ready_s for start in self.starts[1:]])
 
     def runs(self, longest: int) -> list[BucketRange]:
-        """All buckets of up to `longest` neighbouring atoms."""
+        """All possible buckets of at most `longest` neighbouring atoms."""
         bytes_before = [0]
         for gradient in self.gradients:
             bytes_before.append(bytes_before[-1] + gradient.bytes)

@@ -1,9 +1,9 @@
 """The time at which the network finishes a step's gradient buckets.
 
 The network is a queue. The ranks that are not late have bucket b at the time r_b. Stage s of bucket b also needs some
-late ranks. It enters the queue at r_b + d_s, when the last of these ranks has the bucket. Stage 0 needs no late rank,
-so d_0 = 0. A schedule's precondition runs at one of the stages, and the rest of the schedule runs at the last stage. In
-any order of service, the queue is empty at
+late ranks. The stage enters the queue at r_b + d_s, when the last of these late ranks has the bucket. Stage 0 needs no
+late rank, so d_0 = 0. A schedule's precondition runs at one of the stages, and the rest of the schedule runs at the
+last stage. In any order of service, the queue is empty at
 
     E = max over τ in all {r_b + d_s} of τ + Σ over s of Σ_{r_b + d_s >= τ} work_{s,b}.
 """
@@ -22,9 +22,9 @@ Ints = NDArray[np.int64]
 class StepQueue(NamedTuple):
     """The queue for several steps: one row per τ and one column per step.
 
-    `last` is the time at which the last late rank has the last bucket. `from_last` is τ - `last`; next to a long delay,
-    sums with τ itself would round away the work. `first` has, for every stage, the first bucket that enters the stage
-    at τ or later.
+    `last` is the time at which the last late rank has the last bucket. `from_last` is τ - `last`. Sums use it instead
+    of τ: if the delay is long, τ is so large that rounding would lose the work. `first` has, for every stage, the first
+    bucket that enters the stage at τ or later.
     """
 
     from_last: Floats
@@ -63,10 +63,10 @@ class StepQueue(NamedTuple):
         return ends
 
     def exposed(self, work: Floats) -> Floats:
-        """For each step, E - `last`: the time that the step waits for the network after its last gradient."""
+        """For each step, E - `last`: the time for which the step waits for the network after its last gradient."""
         return np.asarray(self.ends(work).max(axis=0))
 
     def pruned(self, least: Floats, most: Floats) -> Self:
-        """The queue without those τ that cannot decide E for any work between `least` and `most`."""
+        """The queue without the times τ that cannot determine E if all work is between `least` and `most`."""
         keep = (self.ends(most) >= self.ends(least).max(axis=0)).any(axis=1)
         return self._replace(from_last=self.from_last[keep], first=self.first[:, keep])

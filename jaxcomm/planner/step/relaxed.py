@@ -1,4 +1,4 @@
-"""The time of a step with drops, with averages within groups, or with both, if a training accepts these."""
+"""The time of a step with drops, with averaging within groups, or with both, for a training that accepts them."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def relaxed_steps(
     groups, the slowest NIC and the uplinks slow the sums over all ranks.
 
     Args:
-      step: its boundaries and schedules stay as they are.
+      step: the step; the boundaries and schedules of its buckets stay as they are.
       setting: the plan's setting.
       packet_loss: the links' packet loss.
       policy: the share that each gradient may lose. It is the share of the layer with the gradient's name, or the mean
@@ -56,12 +56,12 @@ def relaxed_steps(
 
 
 class _Links(NamedTuple):
-    """Times of buckets on links that lose packets or join racks. Buckets may drop a share; None: they drop nothing.
+    """Bucket times on links that may lose packets or connect racks. A bucket drops nothing if its share is None.
 
-    If packets are lost, and in groups, buckets are summed by rings, which wait for the late rank. In the setting
-    `everybody` all links are as slow as the slowest NIC. Without a topology they are also as slow as the slowest
-    uplink. `beta` is the seconds per byte of a ring over all ranks. For each iteration, `rings` has the number of ranks
-    and the seconds per byte of each group.
+    Buckets are summed by rings in two cases: if packets are lost, and within groups. Rings wait for the late rank. In
+    the setting `everybody` all links are as slow as the slowest NIC. Without a topology they are also as slow as the
+    slowest uplink. `beta` is the seconds per byte of a ring over all ranks. For each iteration, `rings` has the number
+    of ranks and the seconds per byte of each group.
     """
 
     everybody: Setting
@@ -86,7 +86,7 @@ class _Links(NamedTuple):
         return cls(everybody, link.beta * slowest, packet_loss, rings)
 
     def whole(self, bucket: Planned, share: float | None) -> Times:
-        """The time of a sum over all ranks, by the bucket's schedule if no packets are lost."""
+        """The time of a sum over all ranks: by the bucket's schedule if no packets are lost, otherwise by a ring."""
         setting = self.everybody
         if self.packet_loss:
             return 0.0, self._ring(setting.ranks, bucket.bytes, self.beta, share)

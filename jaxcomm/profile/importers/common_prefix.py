@@ -5,9 +5,9 @@
     2026-01-01T12:00:00.123Z # nThread 1 nGpus 8                kubectl logs --timestamps, a CI's log
 
 A prefix has one of the shapes in `_SHAPES`. For most shapes, at least nine of ten lines must begin with the prefix. Its
-rank numbers, host names and times may differ from line to line. Nested prefixes are all stripped. Other lines, and
-files without a prefix, stay as they are. No line is added or removed, so that error texts name the file's own line
-numbers.
+rank numbers, host names and times may differ from line to line. If a line has several prefixes, all of them are
+stripped. Lines without a prefix stay as they are. No line is added or removed, so that error texts name the file's own
+line numbers.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ class _Shape(NamedTuple):
 
 
 _COLOUR = rb"(?:\x1b\[[\d;]{0,16}m)?"
-_END = _COLOUR + rb"(?: |\r?$)"  # a prefix ends with a blank, or with the line if a tool stripped the blank
+_END = _COLOUR + rb"(?: |\r?$)"  # a prefix ends with a blank, or at the line's end if a tool stripped the blank
 _SHAPES: Final = (
     _Shape(rb"\[?%b\]?(?::| -)?(?:%b|\t|(?=[\[<]))" % (_TIME, _END)),  # journald, ts, docker logs -t, logging
     _Shape(rb"[IWEF]\d{4,8} \d\d:\d\d:\d\d\.\d{6} {1,8}\d{1,10} [\w./-]{1,100}:\d{1,6}\]" + _END),  # glog, absl
@@ -70,7 +70,7 @@ def stripped(data: bytes) -> bytes:
 
 
 def _common(data: bytes) -> re.Pattern[bytes] | None:
-    """A line end and the first shape with which enough lines begin, as one pattern; None if no shape fits."""
+    """A pattern for a line end and the first shape that enough lines begin with; None if no shape fits."""
     if b"\0" in data:
         return None
     lines = [b"\n" + line for line in data.split(b"\n") if line.strip()][:_LINES]

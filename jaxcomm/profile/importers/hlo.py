@@ -26,7 +26,7 @@ _ELEMENT_BYTES = {1: 1, 2: 1, 3: 2, 4: 4, 5: 8, 6: 1, 7: 2, 8: 4, 9: 8, 10: 2, 1
 
 
 class HloAllReduce(NamedTuple):
-    """One allreduce instruction: bytes per rank, and groups of device ids (empty: the trace's events name them)."""
+    """One allreduce instruction: bytes per rank, and groups of device ids (empty if the trace's events name them)."""
 
     bytes: int
     groups: tuple[tuple[int, ...], ...]

@@ -36,9 +36,9 @@ def sniff(data: bytes) -> bool:
 def read(data: bytes, where: str, created: str) -> Profile:
     """The profile of the link that nccl-tests timed: α and β, and no arrivals.
 
-    The out-of-place times are used, or the in-place times if there are no others. Sizes of 0 are skipped. If the log
-    says which algorithm and protocol NCCL chose, α and β come from the sizes that ran as a ring (see `fit_of_ring`). If
-    several hosts are listed, the profile may have a topology (see `nccl_devices.topology`).
+    The out-of-place times are used, or the in-place times if the out-of-place times are missing. Sizes of 0 are
+    skipped. If the log says which algorithm and protocol NCCL chose, α and β come from the sizes that ran as a ring
+    (see `fit_of_ring`). If several hosts are listed, the profile may have a topology (see `nccl_devices.topology`).
 
     Args:
       data: the table or the JSON.
@@ -160,7 +160,7 @@ def _number(word: str) -> float:
 
 
 class _Ratio(NamedTuple):
-    """A row's bus bandwidth divided by its algorithm bandwidth: a range, because both are printed rounded."""
+    """A row's bus bandwidth divided by its algorithm bandwidth: a range, because both bandwidths are rounded."""
 
     least: float
     most: float
@@ -218,7 +218,7 @@ def _op_named(text: str, where: str) -> OpName | None:
 def _op_from_ratio(ratios: list[_Ratio], ranks: int | None, where: str) -> OpName:
     """Identifies all_reduce in older tables, which name no program.
 
-    Only for all_reduce is the bus bandwidth 2(n-1)/n times the algorithm bandwidth.
+    The bus bandwidth is 2(n-1)/n times the algorithm bandwidth for all_reduce only.
     """
     if ratios and ratios[-1].least > 1 and (ranks is None or ranks > 2):  # the ratio of other collectives is at most 1
         return "all_reduce"

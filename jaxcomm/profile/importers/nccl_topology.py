@@ -55,9 +55,9 @@ def read(data: bytes, where: str, created: str) -> Profile:
       created: when the file was written.
 
     Returns:
-      The profile of one rank per GPU, in the order of the GPUs' ranks. GPUs that NVLink or XGMI joins form a group,
-      whether directly, over a switch or over other GPUs. All links within a group count as having the rate of the
-      slowest link that is needed to join the group.
+      The profile of one rank per GPU, in the order of the GPUs' ranks. GPUs form a group if NVLink or XGMI joins them,
+      directly, over a switch or over other GPUs. All links within a group count as having the rate of the slowest link
+      that is needed to join the group.
 
     Raises:
       ProfileError: not XML, a number out of range, or fewer than two GPUs.

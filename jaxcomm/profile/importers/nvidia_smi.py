@@ -29,8 +29,8 @@ def sniff(data: bytes) -> bool:
 def read(data: bytes, where: str, created: str) -> Profile:
     """The profile of the host; its rates are assumed, because the matrix has none.
 
-    Only NICs that a GPU reaches without a PCIe host bridge count. If there are no such NICs, all NICs count. GPUs that
-    NVLinks join form a group. Without NVLinks all GPUs are one group.
+    A NIC counts only if a GPU reaches it without crossing a PCIe host bridge. If there is no such NIC, all NICs count.
+    GPUs form a group if NVLinks join them. Without NVLinks all GPUs are one group.
 
     Args:
       data: the command's output.

@@ -62,7 +62,7 @@ def read(data: bytes, where: str, created: str) -> Profile:
       created: when the file was written.
 
     Returns:
-      The profile of one rank per name. The names become the names of hosts, unless all of them are numbers.
+      The profile of one rank per name. The names become the names of hosts, unless all names are numbers.
 
     Raises:
       ProfileError: no complete matrix, two matrices of different ranks, a rate of 0, or too many names.

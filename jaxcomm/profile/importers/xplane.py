@@ -66,7 +66,7 @@ class _Timing(NamedTuple):
 
 
 def sniff(data: bytes) -> bool:
-    """Whether the bytes begin with a message (the first plane), and a field names the plane of a host or device."""
+    """Whether the bytes begin with a message, the first plane, and contain the name of a host or device plane."""
     return data[:1] == b"\n" and re.search(rb"\x12./(?:host|device):", data, re.DOTALL) is not None
 
 

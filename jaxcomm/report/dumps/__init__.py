@@ -1,1 +1,1 @@
-"""The dumps that processes wrote when a call failed: who was where, and the likely culprit."""
+"""The dumps that processes wrote when a call failed: where each rank was, and the likely culprit."""

@@ -46,7 +46,7 @@ class Incident(NamedTuple):
 
     Attributes:
       dumps: all dumps, in the order in which they were written.
-      places: one item per rank of the failed call; empty if the first failure is not a call's.
+      places: one item per rank of the failed call; empty if the first failure is not the failure of a call.
       culprit: None if the dumps do not show one.
     """
 
@@ -94,7 +94,7 @@ def _places(first: Dump, own: Mapping[int, Dump]) -> Iterator[RankPlace]:
 
 
 def _arrival(rank: int, process: int, failed: DumpedCall, first: Dump, own: Mapping[int, Dump]) -> float | None:
-    """A rank's arrival in seconds since 1970. The dump of the rank's own process comes before that of the failure."""
+    """A rank's arrival in seconds since 1970, from the dump of its own process or else from the first dump."""
     for dump in (own.get(process), first):
         same = dump and (failed if dump is first else _same(dump, failed))
         if dump and same and rank < len(same.arrivals) and (at := same.arrivals[rank]) is not None:
@@ -103,7 +103,7 @@ def _arrival(rank: int, process: int, failed: DumpedCall, first: Dump, own: Mapp
 
 
 def _same(dump: Dump, failed: DumpedCall) -> DumpedCall | None:
-    """The failed call, as another process knows it."""
+    """The failed call in the dump of another process; None if the dump lacks this call."""
     return next((call for call in dump.calls if call.id == failed.id and call.axes == failed.axes), None)
 
 
@@ -122,7 +122,7 @@ def _place(process: int, failed: DumpedCall, own: Mapping[int, Dump], *, has_arr
 
 
 def _last_call(process: int, own: Mapping[int, Dump]) -> tuple[Dump, DeviceCall] | None:
-    """The latest call of a process that any dump has, with that dump."""
+    """The latest call of a process in any of the dumps, with the dump that has it; None if no dump has a call of it."""
     found = [(dump, call) for dump in own.values() for call in dump.devices if call.process == process]
     return max(found, key=lambda each: each[0].clock_s(each[1].at_s), default=None)
 
@@ -132,7 +132,7 @@ def _culprit(first: Dump, own: Mapping[int, Dump], places: Sequence[RankPlace]) 
 
 
 def _gone(own: Mapping[int, Dump], places: Sequence[RankPlace]) -> Culprit | None:
-    """The first process that ended, if it ended before it wrote a dump."""
+    """Among the processes that ended without a dump, the first that was killed or, if none was, the first that left."""
     found: list[tuple[float, GoneProcess]] = [
         (dump.clock_s(gone.at_s), gone) for dump in own.values() for gone in dump.gone if gone.process not in own
     ]
@@ -144,7 +144,7 @@ def _gone(own: Mapping[int, Dump], places: Sequence[RankPlace]) -> Culprit | Non
 
 
 def _different(own: Mapping[int, Dump], places: Sequence[RankPlace]) -> Culprit | None:
-    """The ranks whose call differs from that of most ranks."""
+    """The ranks whose call differs from the call of most ranks."""
     calls = {rank: call for dump in own.values() for rank, call in dump.error.calls}
     if not calls:
         return None

@@ -10,7 +10,7 @@ from jaxcomm.report.dumps.incident import Culprit, Incident, call_text
 from jaxcomm.report.run.sites import generation_lines, gone_lines, rail_state
 from jaxcomm.report.tables import seconds_text, table
 
-_CALLS = 5  # latest calls of each process
+_CALLS = 5  # number of latest calls that are shown for each process
 
 
 def summary(found: Incident) -> str:
@@ -62,7 +62,7 @@ def _arrived(arrived_s: float | None, is_missing: bool) -> str:
 
 
 def _dump(dump: Dump) -> str:
-    """The knowledge of a process at the time of its dump."""
+    """One dump: the latest calls, the rails out of service, the changes of members, and the processes that are gone."""
     lines = [f"Process {dump.process} on {printable(dump.host)}, pid {dump.pid}, {dump.at_s:.1f} s after it began:"]
     if dump.calls:
         rows = [

@@ -65,7 +65,7 @@ class JobRank:
 
 @dataclass(frozen=True)
 class JobRail:
-    """A rail of these processes. `is_open` counts the open ones of `connections`; `share` is of large calls."""
+    """A rail of these processes. `is_open` counts open `connections`; `share` is the rail's share of large calls."""
 
     rail: str
     is_open: int
@@ -100,7 +100,7 @@ class RunningJob:
 
     `size` is its number of processes, of which `processes` run on the hosts that were asked.
 
-    `ranks` are those of `waiting_site`, the site whose ranks wait most, in words.
+    `waiting_site` is, in words, the site whose ranks wait most, and `ranks` are the ranks of this site.
     """
 
     name: str
@@ -117,7 +117,7 @@ class RunningJob:
 
 
 def jobs(snapshots: Iterable[Record], before: Iterable[Record]) -> list[RunningJob]:
-    """The jobs of these processes, those with calls first, and of these the latest one first.
+    """The jobs of these processes. Jobs with calls come before jobs without calls, and newer jobs before older ones.
 
     Args:
       snapshots: one per process.
@@ -150,7 +150,7 @@ def _job(name: str, processes: Sequence[Record], before: Mapping[str, Record]) -
 
 
 def _sites(processes: Sequence[Record], before: Mapping[str, Record]) -> list[JobSite]:
-    """The sites, those first in which ranks spend the most time."""
+    """The sites, in descending order of the time that ranks spend in their calls."""
     by_label: dict[tuple[str, str, str, int, int], list[tuple[Record, Record]]] = {}
     for process in processes:
         for site in process["sites"]:
@@ -160,7 +160,7 @@ def _sites(processes: Sequence[Record], before: Mapping[str, Record]) -> list[Jo
     for records in by_label.values():
         calls = max(site["calls"] for _, site in records)
         failed = max(site["failed"] for _, site in records)
-        process, site = max(records, key=lambda each: sum(each[1]["wait_s"]))  # of groups the one that waits most
+        process, site = max(records, key=lambda each: sum(each[1]["wait_s"]))  # the group that waits most
         timing = run_sites.timing(site)
         earlier, seconds = _earlier_site(process, site, before)
         per_s = (site["calls"] - earlier["calls"]) / seconds if earlier is not None else None
@@ -176,7 +176,7 @@ def _label(site: Record) -> tuple[str, str, str, int, int]:
 
 
 def _earlier_site(process: Record, site: Record, before: Mapping[str, Record]) -> tuple[Record | None, float]:
-    """The site's record in the previous snapshot and the seconds since then; None if it has none."""
+    """The site's record in the previous snapshot and the seconds since then; None if there is no such record."""
     earlier = before.get(process["socket"])
     if earlier is None or earlier["at_s"] >= process["at_s"]:
         return None, 0.0
@@ -187,7 +187,7 @@ def _earlier_site(process: Record, site: Record, before: Mapping[str, Record]) -
 
 
 def _ranks(sites: Iterable[Record]) -> tuple[str, list[JobRank]]:
-    """The site whose ranks wait most, in words, and its ranks: first the rank that is last most often."""
+    """The site whose ranks wait most, in words, and its ranks, beginning with the rank that is last most often."""
     known = [site for site in sites if run_sites.knows_arrivals(site)]
     if not known:
         return "", []
@@ -228,7 +228,7 @@ def _rails(processes: Sequence[Record], before: Mapping[str, Record]) -> list[Jo
 
 
 def _events(processes: Sequence[Record]) -> Iterator[JobEvent]:
-    """The events of all processes; those that several processes noticed once."""
+    """The events of all processes. An event that several processes noticed is yielded once."""
     gone: dict[int, JobEvent] = {}
     generations: dict[tuple[int, ...], JobEvent] = {}
     for process in processes:

@@ -12,7 +12,7 @@ from jaxcomm.report.job.numbers import JobEvent, JobRail, JobRank, JobSite, Runn
 from jaxcomm.report.run.sites import late_text
 from jaxcomm.report.tables import bytes_text, seconds_text
 
-# The least numbers of columns of the terminal at which tables get more columns.
+# Terminal widths, in characters, from which tables get more columns.
 _MEDIUM, _WIDE = 80, 110
 
 _SILENT_S: Final = 3.0  # a process that has not answered for this time is reported
@@ -20,7 +20,7 @@ _LONGEST_BAR: Final = 60
 
 
 class _Rows(NamedTuple):
-    """The most rows of each section, except that `sites` is the fewest of call sites; `gap` is a section's distance."""
+    """The maximum rows of each section, but the minimum of call sites. `gap` is the number of lines after a section."""
 
     ranks: int
     sites: int
@@ -33,12 +33,12 @@ _HIGH, _LOW = _Rows(8, 3, 4, 5, 1), _Rows(3, 2, 1, 2, 0)
 
 
 def screen(job: RunningJob, width: int, height: int | None) -> Any:
-    """Returns a job as something that a console of the package rich prints.
+    """Returns a job as an object that a console of the package rich can print.
 
     Args:
       job: the job.
       width: number of columns.
-      height: number of lines, so that rows are left out if they do not fit; None to show all call sites.
+      height: number of lines; rows that do not fit are left out. None shows all call sites.
 
     Raises:
       JaxcommError: the package rich is not installed.
@@ -48,7 +48,7 @@ def screen(job: RunningJob, width: int, height: int | None) -> Any:
         above, below = _above(job, width, most), _below(job, width, most)
         others = console.Group(*above, *below)
         left = (height or sys.maxsize) - len(console.Console(width=width).render_lines(others))
-        count = left - 3 - most.gap  # without the title, the header and the number of those left out
+        count = left - 3 - most.gap  # minus lines for the title, the header and the number of omitted sites
         if count >= min(most.sites, len(job.sites)):
             break
     count = max(count, most.sites)

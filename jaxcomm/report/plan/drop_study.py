@@ -53,8 +53,7 @@ def document(study: Trials) -> dict[str, Any]:
 
 
 def svg(study: Trials) -> str:
-    """Draws the rounds to the target by share of drops: every training, the means with their intervals, and the
-    tolerated range."""
+    """Draws the rounds to the target by share of drops: all trainings, means with intervals, the tolerated range."""
     matplotlib, backend, figures = (
         load_extra(name, "a plot") for name in ("matplotlib", "matplotlib.backends.backend_svg", "matplotlib.figure")
     )

@@ -29,7 +29,7 @@ def meaning(plan: Plan, entry: Entry, schedule: Schedule) -> Iterator[str]:
 
 
 def _certainty(plan: Plan, entry: Entry) -> Iterator[str]:
-    """If schedules were timed, yields a line on the gain and its error. The trial in a run then tests the gain."""
+    """If schedules were timed, yields a line on the gain and its error. A trial in the run then tests this gain."""
     saved, error = 1 - entry.predicted.seconds / plain_seconds(plan, entry), entry.predicted.error
     if error and saved > 0 and entry.executor is None:
         sure = "more than the error of the times" if saved > error else "within the error of the times"

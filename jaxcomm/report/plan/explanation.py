@@ -142,7 +142,7 @@ def _what_runs(pair: tuple[Entry, Schedule]) -> tuple[object, ...]:
 
 
 def entry_for(plan: Plan, nbytes: int) -> Entry:
-    """The entry that calls of `nbytes` run."""
+    """The plan's entry for calls of `nbytes` bytes."""
     return next(entry for entry in reversed(plan.collectives) if entry.min_bytes <= nbytes)
 
 

@@ -1,4 +1,4 @@
-"""In words: the network of a plan whose links differ, and the schedules that were solved for this network."""
+"""The network of a plan whose links differ, and the schedules that were solved for this network, in words."""
 
 from __future__ import annotations
 

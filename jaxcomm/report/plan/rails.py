@@ -32,7 +32,7 @@ def rails_headline(rails: Rails) -> str:
 
 
 def rail_name(name: str) -> str:
-    """A rail's name, or "the first rail" if the rail has no name: the rail to the coordinator, if it was detected."""
+    """A rail's name, or "the first rail" for the rail without a name, which is the detected rail to the coordinator."""
     return name or "the first rail"
 
 
@@ -46,7 +46,7 @@ def rail_table(rails: Rails) -> str:
 
 
 def rail_times_table(rails: Rails) -> str:
-    """One row per byte range: the predicted time of one size in the range, and the baselines' times of this size."""
+    """One row per byte range: the predicted time for one size in the range, and the baselines' times for this size."""
     rows = []
     for each in rails.ranges:
         given = each.predicted

@@ -16,7 +16,7 @@ _KINDS = {
     "copy": (palette.COPY, "receives a finished chunk"),
 }
 _LABEL_ALL = 16  # maximum number of ranks for which every row and round is labelled, and a box names its sender
-_FEW_ROUNDS, _MANY_ROUNDS = 30, 72  # maximum rounds drawn per phase: up to _LABEL_ALL ranks, and above
+_FEW_ROUNDS, _MANY_ROUNDS = 30, 72  # maximum rounds drawn per phase: with at most _LABEL_ALL ranks, and with more
 
 
 class _Column(NamedTuple):

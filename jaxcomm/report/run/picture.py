@@ -16,7 +16,7 @@ from jaxcomm.report.run.axis import LEFT, WIDTH, Axis, RunPanel
 from jaxcomm.report.run.series import NO_PLAN, Interval, TimeGrid
 from jaxcomm.report.tables import bytes_text, seconds_text
 
-_COLUMNS: Final = 160  # columns into which panels divide the run's time
+_COLUMNS: Final = 160  # number of columns into which panels divide the run's time
 _PROCESSES, _RANKS, _SITES, _PLANS, _EVENTS = 8, 32, 4, 12, 20  # limits of drawn items
 _PAUSE: Final = 0.1  # longest gap in a line, as a share of the run
 _CRISP: Final = 'shape-rendering="crispEdges"'

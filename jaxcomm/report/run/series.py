@@ -57,7 +57,7 @@ class TimeGrid(NamedTuple):
         return [Interval(begin, begin + self.width, value) for begin, value in pairs if not np.isnan(value)]
 
     def overlaps(self, begin: float, length: float) -> Numbers:
-        """For each column, the seconds of the column that lie in a span. A shorter span counts as one microsecond."""
+        """For each column, the seconds of the column that lie in a span. A span counts as at least 1 µs long."""
         edges = np.linspace(self.begin, self.end, self.columns + 1)
         span = max(length, 1e-6)
         seconds: Numbers = np.clip(np.minimum(edges[1:], begin + span) - np.maximum(edges[:-1], begin), 0, None)
@@ -65,7 +65,7 @@ class TimeGrid(NamedTuple):
 
 
 def extent(run: SavedRun) -> tuple[float, float]:
-    """The first and last recorded second, at least a millisecond apart."""
+    """The first and the last recorded time in seconds, at least a millisecond apart."""
     spans: list[SiteSpan | RailSpan] = [span for site in run.sites for span in site.spans]
     spans += [span for rail in run.rails for span in rail.spans]
     moments = [*(span.at_s for span in spans), *(event.at_s for event in run.events)]

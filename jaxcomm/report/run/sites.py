@@ -14,7 +14,7 @@ from jaxcomm.log import printable
 from jaxcomm.profile import lateness
 from jaxcomm.report.tables import bytes_text, seconds_text, table
 
-ERRORS = 2.0  # standard errors on each side of a gain's 95 % interval
+ERRORS = 2.0  # half of the width of a gain's 95 % interval, in standard errors
 _HEADER = ("site", "axes", "plan", "ranks", "bytes", "calls", "failed", "wait", "transfer", "who is late")
 _NOTE = (
     "wait: from the first rank's arrival to the last one's; transfer: from there to the end (medians of the last calls)"
@@ -26,7 +26,7 @@ _TRIAL_NOTE = (
 
 @dataclass(frozen=True)
 class LateRank:
-    """A call site's late rank: it was last in `last` of `calls` calls, with a median of `by_s` after the next rank."""
+    """A call site's late rank: last in `last` of `calls` calls, by a median of `by_s` seconds after the next-latest."""
 
     rank: int
     last: int
@@ -139,7 +139,7 @@ def gone_lines(gone: Sequence[Mapping[str, Any]]) -> list[str]:
 
 
 def rail_state(is_open: bool, has_left: bool) -> str:
-    """The rail's state in a word. A rail is fenced if it is not open although its process has not left."""
+    """The rail's state in a word. A rail is fenced if it is not open and its process has not left."""
     return "open" if is_open else "left" if has_left else "fenced"
 
 
@@ -155,7 +155,7 @@ def timing(site: Mapping[str, Any]) -> Timing:
 
 
 def knows_arrivals(site: Mapping[str, Any]) -> bool:
-    """Whether a site's record has the arrivals of all ranks. Those of changing groups lack some of them."""
+    """Whether a site's record has the arrivals of all ranks. The records of changing groups lack some arrivals."""
     changes = site["work_s"] or any(at is None for call in site["arrivals"] for at in call)
     return bool(site["arrivals"]) and site["ranks"] > 1 and not changes
 

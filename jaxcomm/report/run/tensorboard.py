@@ -13,7 +13,7 @@ from jaxcomm.profile.run_file import SavedRun
 from jaxcomm.report.run import series as run_series
 
 _USE: Final = "jaxcomm report --tensorboard"
-_VERSION: Final = "brain.Event:2"  # of the format, which TensorBoard checks
+_VERSION: Final = "brain.Event:2"  # version of the format, which TensorBoard checks
 
 
 class Scalar(NamedTuple):

@@ -1,7 +1,7 @@
 """A run over time as a trace for ui.perfetto.dev and chrome://tracing.
 
-There is a group of tracks (a process of the trace) for the rails' traffic and fences, one for late ranks, one for times
-of calls, and one for the plans that calls followed.
+The trace has four groups of tracks, each of them a process of the trace: for the rails' traffic and fences, for late
+ranks, for times of calls, and for the plans that calls followed.
 """
 
 from __future__ import annotations

@@ -48,7 +48,7 @@ def summary(run: SavedRun) -> str:
 
 
 def in_force(run: SavedRun, now: datetime.datetime) -> str:
-    """The followed plans with their ranges, and the rails' shares by range. `now` determines the age of the file."""
+    """The plans that calls follow, with their ranges, and the rails' shares by range. `now` gives the file's age."""
     ago = f"{seconds_text(max(0.0, (now - run.written).total_seconds()))} ago, " if run.written else ""
     parts = [f"As the run wrote it {ago}{seconds_text(run.at_s)} after it began."]
     parts += [_plan(plan) for plan in run.plans] or ["No plan is followed: all-reduces run the direct schedule."]

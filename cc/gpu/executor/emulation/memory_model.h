@@ -3,7 +3,7 @@
 //   MemoryModel model(threads, flags, cells, Weakness::kNone);
 //   model.Store(0, flag, 1);              // with release
 //   model.Load(1, flag);                  // with acquire; returns 1, or still 0
-//   model.Write(0, cell);  model.Read(1, cell);   // model.race() names both threads unless a flag orders the two
+//   model.Write(0, cell);  model.Read(1, cell);   // model.race() names both threads unless a flag orders the accesses
 //
 // Each thread has two vector clocks. `before_` (happens-before) grows only at acquire loads of release stores, and
 // decides which accesses race. `sees_` (the stores that the thread must see) also grows at sequentially consistent

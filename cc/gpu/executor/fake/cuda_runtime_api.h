@@ -1,4 +1,4 @@
-// The CUDA functions that the host side calls, without a GPU. Memory is the host's, and streams are threads.
+// Fakes the CUDA functions that the host side calls. Needs no GPU: memory is the host's, and streams are threads.
 //
 //   fake::Machine machine(/*devices=*/4);   // the CUDA functions below use this machine; only one may exist at a time
 //   machine.Wait();                         // returns when all streams are empty

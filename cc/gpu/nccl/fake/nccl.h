@@ -22,7 +22,7 @@ const Library& FakeNccl();
 
 namespace fake {
 
-// A queued message, until it is received.
+// A sent message. It stays queued until it is received.
 struct Sent {
   const std::byte* from;
   size_t bytes;

@@ -23,14 +23,14 @@ namespace jaxcomm {
 constexpr uint32_t kFabricProcesses = 4;  // in the job of a test
 constexpr SipKey kFabricUpKey = {1, 2, 3}, kFabricDownKey = {4, 5, 6};
 
-// The providers of Debian's libfabric that need no special hardware.
+// The number of tries with the faster providers.
 #if defined(__SANITIZE_THREAD__)
-constexpr uint32_t kManyTries = 50;  // each takes 30 times as long
+constexpr uint32_t kManyTries = 50;  // each try takes 30 times as long
 #else
 constexpr uint32_t kManyTries = 1000;
 #endif
 
-// kTries: number of cancels and of fences in a test.
+// The providers of Debian's libfabric that need no special hardware. kTries: number of cancels and of fences in a test.
 struct RxmOverTcp {
   static constexpr const char* kProvider = "tcp;ofi_rxm";
   static constexpr uint32_t kTries = kManyTries;

@@ -1,4 +1,4 @@
-// Transports of a host's processes within one process, for tests.
+// The transports of several processes of a host, all run within one process, for tests.
 //
 //   ShmJob job(3);                                  // three transports, connected
 //   job[0].Send({{1, id}}, spans, [](const Status&) {});

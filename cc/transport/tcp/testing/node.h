@@ -51,7 +51,7 @@ inline std::pair<int, int> Connection() {
   return {a, b};
 }
 
-// kUpCipherKey is for bytes from the first of two processes. kDownCipherKey is for bytes to the first process.
+// kUpCipherKey seals the bytes that the first of two processes sends. kDownCipherKey seals the bytes that it receives.
 constexpr CipherKey kUpCipherKey = {1, 2, 3}, kDownCipherKey = {4, 5, 6};
 
 inline std::pair<TcpPath, TcpPath> TcpPaths(bool is_encrypted) {
@@ -77,7 +77,7 @@ using Node = NodeOf<TcpTransport>;
 
 struct EncryptedNode : Node {
   using Node::Node;
-  ~EncryptedNode() override { transport.reset(); }  // while the transport's thread may still report events to this type
+  ~EncryptedNode() override { transport.reset(); }  // first, because the transport's thread reports events to this type
 };
 
 inline void Connect(Node& a, Node& b, bool is_encrypted = false) {

@@ -64,7 +64,8 @@ class BadLine {
   }
 
   std::atomic<int> lost{0};  // number of lost packets
-  // For each destination (the first end, the second): whether the line loses all packets, and its packets so far.
+  // Index 0 is for packets to `a`, index 1 for packets to `b`. `is_cut`: the line loses all packets. `packets`: their
+  // number.
   std::array<std::atomic<bool>, 2> is_cut{};
   std::array<std::atomic<int>, 2> packets{};
 

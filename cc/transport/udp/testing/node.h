@@ -35,7 +35,7 @@ namespace jaxcomm {
 using UdpNode = NodeOf<UdpTransport>;
 
 constexpr uint32_t kFragment = 1400 - kPacketHeaderBytes;  // frame bytes in a packet
-// kUpKey is for packets from the first of two processes. kDownKey is for packets to the first process.
+// kUpKey seals the packets that the first of two processes sends. kDownKey seals the packets that it receives.
 constexpr SipKey kUpKey = {1, 2, 3}, kDownKey = {4, 5, 6};
 
 // Returns both ends of a path. If `line` is given, it connects the UDP sockets. `up` is the key of the packets from the
@@ -55,7 +55,7 @@ inline std::pair<UdpPath, UdpPath> Paths(BadLine* line = nullptr, uint32_t packe
           {other, {{b, {SealKind::kSipHash, kDownKey, up, {}}}}, packet_bytes, kWindow}};
 }
 
-// Returns the paths with another kind of seal.
+// Returns the paths, changed to this kind of seal.
 inline std::pair<UdpPath, UdpPath> Sealed(SealKind kind, std::pair<UdpPath, UdpPath> paths) {
   paths.first.sockets[0].keys = {kind, {}, {}, {kUpCipherKey, kDownCipherKey}};
   paths.second.sockets[0].keys = {kind, {}, {}, {kDownCipherKey, kUpCipherKey}};
@@ -65,7 +65,7 @@ inline std::pair<UdpPath, UdpPath> Sealed(SealKind kind, std::pair<UdpPath, UdpP
 template <SealKind kKind>
 struct SealedUdpNode : UdpNode {
   using UdpNode::UdpNode;
-  ~SealedUdpNode() override { transport.reset(); }  // while the transport's thread may still report events to this type
+  ~SealedUdpNode() override { transport.reset(); }  // first, because the transport's thread reports events to this type
 };
 
 template <SealKind kKind>

@@ -1,6 +1,6 @@
-// libFuzzer target: the lines between two processes lose, repeat, reorder and change their packets. A stranger
-// without the processes' key adds other packets. Every message must arrive once. Every message must be complete, except
-// that a lossy message may lose the allowed number of bytes.
+// libFuzzer target: the lines between two processes lose, repeat, reorder and change packets. A stranger without the
+// processes' key adds other packets. Every message must arrive once. Every message must be complete, except that a
+// lossy message may lose the allowed number of bytes.
 
 #include <algorithm>
 #include <array>
@@ -229,7 +229,7 @@ class Fuzz : public Transport::Events {
     }
   }
 
-  // Returns the number of keys with which the packet's tag may have been made.
+  // Returns the number of keys that the packet's tag matches.
   static int Opened(const Packet& packet) {
     int opened = 0;
     for (uint8_t path = 0; path < kPaths; ++path) {
