@@ -122,7 +122,8 @@ def lookup_all(keys: Mapping[int, str], deadline: float) -> tuple[dict[int, str]
       deadline: on the clock of `time.monotonic`.
 
     Raises:
-      JaxcommError: `jax.distributed` has not been initialized.
+      JaxcommError: `jax.distributed` has not been initialized, or `stop_waiting` or the generation's watch has ended
+        the wait.
     """
     found, missing = {}, []
     for process, key in keys.items():

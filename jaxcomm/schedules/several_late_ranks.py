@@ -85,7 +85,7 @@ def _table(ranks: int, late: tuple[int, ...], chunks: int) -> Table:
     table = rows(round_, member[period.src], member[period.dst], chunk, Op.COPY)
     table[np.tile(period.reduces, len(cycle)), 4] = Op.REDUCE
     table = table[table[:, 3] < chunks]
-    table[:, 0] = np.unique(table[:, 0], return_inverse=True)[1]  # leaves out idle rounds at the start and the end
+    table[:, 0] = np.unique(table[:, 0], return_inverse=True)[1]  # leaves out idle rounds
     return join([table])
 
 

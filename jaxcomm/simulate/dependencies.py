@@ -113,7 +113,7 @@ def _chunk_edges(touched: Ints, uses: Ints, message: Ints, rounds: int, messages
     """Returns rows (before, after) in which `after` waits for `before` because of a chunk, and the number of points.
 
     A touch is one chunk of a message, at the sender or at the receiver. Touches of one rank, chunk and round form a
-    group. Touches of one rank and chunk in several rounds are one group if all of them only read, or all only add. A
+    group. Successive touches of one rank and chunk are one group if all of them only read, or all only add. A
     group may begin when the previous group of the same rank and chunk is done. A point stands between two large groups:
     it waits for all messages of the first group, and all messages of the second group wait for it.
     """

@@ -1,8 +1,9 @@
 """Training beyond exact sums: gradients without their least important parts, parameters averaged over a few ranks at a
 time.
 
-Imports collectives, plan, profile, ffi and Optax; `adjust_groups` also imports planner, measure and distributed. All
-functions except `layers`, `adjust_groups` and `group_table` are traceable and run inside the jitted step.
+Imports collectives, plan, profile, ffi and Optax; `adjust_groups` also imports planner, measure and distributed.
+`layers`, `adjust_groups` and `group_table` run outside the jitted step. All other functions, and the optimizers and
+functions that they return, are traceable.
 """
 
 from jaxcomm.collectives.buckets import pmean_buckets, pmean_in_backward

@@ -14,11 +14,11 @@ constexpr int64_t kQueue = 500 * kMicrosecond;  // target queueing delay; a long
 constexpr int64_t kMostPathQueue = 10 * kMillisecond;  // with several paths, the longest tolerated delay of two batches
 constexpr int64_t kBatchSlack = 300 * kMicrosecond;    // delay that is tolerated in addition to two batches
 constexpr double kRaise = 4e3;  // bytes per second; each millisecond the rate rises by sqrt(kRaise * rate)
+constexpr int64_t kMostSteps = 16;  // with several paths, the largest number of steps at once
+constexpr double kMostRaise = 0.1;  // the largest of the larger steps below, as a share of the rate
 // If queueing delays stay below kEmpty for kEmptyFor, other flows have left the line. From then on, the step by which
 // the rate rises grows by its original size every millisecond. A pause undoes these larger steps if it begins within
 // kUsualFor of the last larger step.
-constexpr int64_t kMostSteps = 16;  // with several paths, the largest number of steps at once
-constexpr double kMostRaise = 0.1;  // the largest of these larger steps, as a share of the rate
 constexpr int64_t kEmpty = 300 * kMicrosecond, kEmptyFor = 2 * kMillisecond, kUsualFor = 100 * kMillisecond;
 constexpr double kUsed = 0.7;  // the rate rises only if more than this share of the rate arrives
 // Time within which a queue must drain, with one path and with several paths. The time for several paths is longer,

@@ -106,7 +106,8 @@ std::optional<PacketHeader> SendQueue::Next(int64_t now, std::byte* bytes, size_
   Depart(path, std::move(fragment));
   NotePauses();
   path.has_paused = false;
-  // Requests an acknowledgement only if a caller waits for it: in the last packet of a message that was not copied.
+  // Requests an acknowledgement only if a caller waits for it: when no further packet of a message that was not copied
+  // may be sent now.
   const bool asks = frame.message != nullptr && !has_next(number);
   const auto sent = static_cast<uint16_t>(SentWhole(number));
   return PacketHeader{kind, asks, path.oldest + path.under_way.size() - 1, frame.number, offset, frame.bytes, sent};

@@ -1,7 +1,8 @@
 """Runs collectives as XLA's own collective-permutes, in the rounds of a schedule.
 
 The calls run on every platform, without our core. They have no deadline and no statistics. Their results equal the
-core's, bit for bit. The operands of each element type are a call of their own.
+core's, bit for bit, except those of a `late_join` that runs as whole collectives. The operands of each element type are
+a call of their own.
 """
 
 from __future__ import annotations
