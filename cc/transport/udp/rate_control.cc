@@ -13,7 +13,7 @@ constexpr int64_t kMaxBatch = 60000;            // bytes: the kernel can take a 
 constexpr int64_t kQueue = 500 * kMicrosecond;  // target queueing delay; a longer delay lowers the rate
 constexpr int64_t kMostPathQueue = 10 * kMillisecond;  // with several paths, the longest tolerated delay of two batches
 constexpr int64_t kBatchSlack = 300 * kMicrosecond;    // delay that is tolerated in addition to two batches
-constexpr double kRaise = 4e3;  // bytes per second; each millisecond the rate rises by sqrt(kRaise * rate)
+constexpr double kRaise = 4e3;      // bytes per second; each millisecond the rate rises by sqrt(kRaise * rate)
 constexpr int64_t kMostSteps = 16;  // with several paths, the largest number of steps at once
 constexpr double kMostRaise = 0.1;  // the largest of the larger steps below, as a share of the rate
 // If queueing delays stay below kEmpty for kEmptyFor, other flows have left the line. From then on, the step by which
