@@ -2,13 +2,13 @@
 //
 //   class TcpTransport : public SocketTransport { ... };   // reads and writes the sockets, and detects their end
 //
-// The progress thread polls and reads the sockets and runs the callbacks, unless a thread in Help does so. When no
-// thread waits for a call's messages any more, the progress thread pauses for a moment, so that a thread in Help can
-// receive the next messages. The progress thread also finds silent hosts: a process counts as gone if its host has not
-// answered for `silence`. Flush sends from the calling thread. The progress thread later sends the bytes that the
-// kernel did not accept at once. A small message is copied, and counts as sent at once. Cancel destroys dropped
-// callbacks while it holds a lock. Destructors of objects that these callbacks own must therefore not call the
-// transport.
+// The progress thread polls and reads the sockets and runs the callbacks, unless a thread in Help does so. When the
+// last call that needs messages has ended, the progress thread pauses for a moment: the thread of the next call may
+// then be in Help and receive that call's messages itself. The progress thread also finds silent hosts: a process
+// counts as gone if its host has not answered for `silence`. Flush sends from the calling thread. The progress thread
+// later sends the bytes that the kernel did not accept at once. A small message is copied, and counts as sent at once.
+// Cancel destroys dropped callbacks while it holds a lock. Destructors of objects that these callbacks own must
+// therefore not call the transport.
 #pragma once
 
 #include <chrono>

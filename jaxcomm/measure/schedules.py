@@ -280,9 +280,9 @@ def schedules_of(ranks: int, executor: TimedExecutor = "memory") -> list[Schedul
 class TurnCounts(NamedTuple):
     """Numbers of turns.
 
-    Each plan has `least` turns, however long they take. Finalists have at least 5 turns, or `least` if calls are long,
-    and up to `most` if the time suffices. The finalists are the first plan and the fastest other plans, `finalists` in
-    all; None: all plans are finalists.
+    Each plan gets `least` turns, however long they take. A finalist gets at least 5 turns (`least` if calls are long),
+    and more turns, up to `most`, if the time suffices. There are `finalists` finalists: the first plan, and the fastest
+    of the others. If `finalists` is None, all plans are finalists.
     """
 
     least: int = FEWEST

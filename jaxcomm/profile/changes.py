@@ -1,7 +1,7 @@
 """Profiles with one change, to ask the planner what-if questions.
 
-Every change gives a new profile, which is checked like a profile from a file. Its provenance names the change. In its
-arrivals, the first rank of each step again arrives at 0.
+Every change gives a new profile, which is checked like a profile from a file. Its provenance names the change. Its
+arrivals are shifted so that the first rank of each step still arrives at 0.
 """
 
 from __future__ import annotations

@@ -75,9 +75,9 @@ class Template:
 
     @classmethod
     def of_steps(cls, ranks: int, colours: Iterable[int], steps: Iterable[TemplateStep]) -> Template:
-        """Returns the template with these rows. Each offset is `src` of at most one row and `dst` of at most one row.
+        """Returns the template with these steps. Each offset is `src` of at most one step and `dst` of at most one.
 
-        Offset N is the late rank.
+        Offset `ranks` - 1 is the late rank.
         """
         others = ranks - 1
         send_peer, send_age, receive_peer, receive_age = ([NOBODY] * ranks for _ in range(4))

@@ -348,8 +348,9 @@ JAXCOMM_EXPORT int jaxcomm_job_close(JaxcommText* error) {
   });
 }
 
-// Runs a registered list of messages, for one or more ranks of this process. `seconds` receives the time from the last
-// arrival to the end in this process, or 0 if the first of these ranks was done before the last rank arrived.
+// Runs a registered list of messages, for one or more ranks of this process. `seconds` receives the time from the
+// arrival of the call's last rank until the ranks of this process are done. It is 0 if one of them was done before that
+// arrival.
 JAXCOMM_EXPORT int jaxcomm_job_run(const MessageRun* run, double* seconds, JaxcommText* error) {
   return Answer(error, [&]() -> Status {
     if (!TheJob().started()) return InvalidArgument("the processes of the job are not connected.");

@@ -93,7 +93,11 @@ def _model_bytes(profile: Profile, given: int | None) -> int:
 
 
 def _best(links: GroupCosts, theirs: list[Division], seed: int) -> tuple[list[Division], float]:
-    """The least-cost pattern that brings all ranks to agreement and leaves the least disagreement per second; its ρ."""
+    """Returns the best pattern of divisions, and its ρ.
+
+    Of the patterns that bring all ranks to agreement, the best one leaves the least disagreement per second. If several
+    leave the least, the shortest of them is the best.
+    """
     ranks = len(links.nics)
     lengths = PERIODS if ranks <= SMALL else [LONG]
     drawn = Shuffle(links, links.least).iterations(max(lengths), seed)

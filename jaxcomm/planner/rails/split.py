@@ -145,7 +145,7 @@ def fronts(rails: Sequence[Sequence[Use]], cores: int) -> list[dict[int, int]]:
 
 
 def fixed_ratio(rails: Sequence[Sequence[RailOption]], nbytes: int) -> float:
-    """Seconds with shares in proportion to nominal bandwidths, equal at every size, as in Liu, Vishnu and Panda's MRIB.
+    """The seconds of a buffer that is split in proportion to nominal bandwidths, as in Liu, Vishnu and Panda's MRIB.
 
     A rail without nominal bandwidth counts with the rate of its last sample. Each rail uses one channel, and its best
     number of cores.

@@ -53,9 +53,9 @@ class JobSite:
 
 @dataclass(frozen=True)
 class JobRank:
-    """A rank in the last calls of the site whose ranks wait most.
+    """A rank of the call site whose ranks wait most, in the site's latest calls.
 
-    `last` is the share of calls in which the rank was last, `wait_s` its mean wait for the last rank.
+    `last` is the share of these calls in which the rank arrived last, `wait_s` its mean wait for the rank that did.
     """
 
     rank: int

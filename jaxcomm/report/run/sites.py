@@ -26,7 +26,10 @@ _TRIAL_NOTE = (
 
 @dataclass(frozen=True)
 class LateRank:
-    """A call site's late rank: last in `last` of `calls` calls, by a median of `by_s` seconds after the next-latest."""
+    """A call site's late rank.
+
+    It arrived last in `last` of `calls` calls; the median of its distance from the rank before it is `by_s` seconds.
+    """
 
     rank: int
     last: int
