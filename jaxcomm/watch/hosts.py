@@ -15,6 +15,7 @@ from concurrent.futures import ThreadPoolExecutor
 from typing import Any, Final
 
 from jaxcomm.errors import JaxcommError
+from jaxcomm.watch.folder import VERSION
 from jaxcomm.watch.reader import Reader, Snapshot
 
 _CONNECT_S: Final = 10  # time in which ssh must connect
@@ -80,7 +81,11 @@ class _Host:
         if self._ssh is None:
             return
         self._ssh.kill()
-        self._ssh.communicate()
+        self._ssh.wait()
+        for pipe in (self._ssh.stdin, self._ssh.stdout, self._ssh.stderr):
+            if pipe is not None:
+                with contextlib.suppress(OSError):  # a request that ssh has not read
+                    pipe.close()
         self._ssh, self._received = None, b""
 
     def _ask(self) -> list[Snapshot]:
@@ -96,7 +101,10 @@ class _Host:
             line = self._line(self._ssh, end_s)
             with contextlib.suppress(ValueError):  # a line that the host's shell prints as it starts
                 if isinstance(found := json.loads(line), list):
-                    return found
+                    break
+        if any(each["version"] != VERSION for each in found):
+            raise JaxcommError(f"{self._name} has another version of jaxcomm.\n  Cure: install the same version there.")
+        return found
 
     def _connected(self) -> subprocess.Popen[bytes]:
         options = ["-T", "-oBatchMode=yes", f"-oConnectTimeout={_CONNECT_S}"]
@@ -121,7 +129,12 @@ class _Host:
         return line
 
     def _ended(self, ssh: subprocess.Popen[bytes]) -> JaxcommError:
-        printed = ssh.communicate()[1].decode(errors="replace").strip()
+        assert ssh.stderr is not None
+        with contextlib.suppress(subprocess.TimeoutExpired):
+            ssh.wait(_ANSWER_S)
+        # A connection that ssh shares with later calls keeps the pipe open, so its end may never come.
+        os.set_blocking(ssh.stderr.fileno(), False)
+        printed = (ssh.stderr.read() or b"").decode(errors="replace").strip()
         cure = (
             f"let `ssh {self._name} true` work without a password"
             if ssh.returncode == 255  # ssh itself failed

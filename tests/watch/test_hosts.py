@@ -23,6 +23,7 @@ echo $$ >> "$(dirname "$0")/started"
 case $2 in
 far) echo "ssh: connect to host far port 22: No route to host" >&2; exit 255;;
 silent) exec sleep 60;;
+other) echo '[{"version": 0}]'; exec sleep 60;;
 esac
 echo "Welcome to $2"
 exec sh -c "$3"
@@ -95,6 +96,11 @@ def test_a_silent_host_is_named_in_time(ssh: Path, monkeypatch: pytest.MonkeyPat
     monkeypatch.setattr(hosts, "_ANSWER_S", 0.1)
     with pytest.raises(JaxcommError, match="silent has not answered in time"):
         HostsReader(["silent"]).read()
+
+
+def test_another_version_is_named(ssh: Path) -> None:
+    with pytest.raises(JaxcommError, match="other has another version of jaxcomm"):
+        HostsReader(["other"]).read()
 
 
 def test_without_ssh_it_says_so(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
