@@ -113,6 +113,12 @@ print("a step has run", flush=True)
 sys.stdin.read()
 """
 
+# In place of ssh: runs the command here, whichever host it names.
+SSH = """#!/bin/sh
+while [ "$1" != -- ]; do shift; done
+exec sh -c "$3"
+"""
+
 # Options that make an example short, after its own. The rest of an example is run as it is printed.
 SHORTER = {
     "demo": "--steps 6 --hidden 8 --batch 1",
@@ -171,6 +177,9 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     for each in WAITING:
         (here / "dumps" / f"process-{each['process']}-0.json").write_text(json.dumps(each))
     (here / "recipes").symlink_to(ROOT / "recipes")
+    ssh = here / ".programs" / "ssh"
+    ssh.write_text(SSH)
+    ssh.chmod(0o755)
     for name in ("racks.toml", "switch.toml"):
         shutil.copy(Path(testbed.__file__).parent / "examples" / name, here)
     shutil.copy(FIXTURES / "training_log.txt", here / "training.log")
