@@ -112,6 +112,7 @@ def follow(run: Run, until: Callable[[], bool], then: Callable[[], Any] = lambda
     assert not any(thread.name == "jaxcomm auto_plan" for thread in threading.enumerate())
 
 
+@pytest.mark.slow
 def test_a_plan_that_gains_stays_until_the_late_rank_is_another(
     monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -187,6 +188,7 @@ def test_a_step_that_is_first_launched_later_follows_the_plan_too(
     assert run.planned == [(3,)]
 
 
+@pytest.mark.slow
 def test_processes_that_cannot_switch_try_again_and_log_it(
     monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -310,6 +312,7 @@ def test_less_lateness_than_was_planned_for_in_vain_is_not_planned_for(
     assert planned == 1
 
 
+@pytest.mark.slow
 def test_steps_that_become_longer_by_themselves_do_not_speak_against_a_plan(
     monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:

@@ -83,6 +83,7 @@ def test_with_whole_gradients_is_bound_by_bytes(mlt: ModuleType) -> None:
     assert 0 < mlt.reductions(found, "DCTCP").tail < 30
 
 
+@pytest.mark.slow
 def test_the_script_prints_and_writes(
     mlt: ModuleType, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:

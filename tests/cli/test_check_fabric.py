@@ -23,6 +23,7 @@ def one_fabric(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(check_fabric, "_names", lambda: (RAIL,))
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("one_fabric")
 def test_a_fabric_is_tried_and_the_report_has_the_rows(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     report = tmp_path / "fabric.json"

@@ -75,6 +75,7 @@ def test_version(capsys: Capture) -> None:
     assert capsys.readouterr().out == f"jaxcomm {jaxcomm.__version__}\n"
 
 
+@pytest.mark.slow
 def test_what_needs_no_jax_imports_no_jax(profiled: Path) -> None:
     words = [["--help"], ["plan", str(profiled), "--out", str(out := profiled.with_name("plan.json"))]]
     words += [["export", str(out), "--to", "mscclpp", "--dry-run"], ["verify", "--schedule", "ring", "--ranks", "2"]]

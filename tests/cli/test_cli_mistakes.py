@@ -227,6 +227,7 @@ def shell(line: str, folder: Path) -> subprocess.CompletedProcess[str]:
     )
 
 
+@pytest.mark.slow
 def test_an_output_that_is_full_closed_or_lacks_letters(eight: Path) -> None:
     found = shell("jaxcomm plan profile.json >/dev/full", eight)
     assert (found.returncode, found.stderr.splitlines()[0]) == (

@@ -132,6 +132,7 @@ def test_of_a_step_the_largest_call_is_tried(fake_times: dict[str, Any]) -> None
             assert bucket.schedule == entry.schedule
 
 
+@pytest.mark.slow
 def test_several_hosts_are_refused_in_a_line(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     profile.save(given(), tmp_path / "given.json")
     hosts = ["plan", str(tmp_path / "given.json"), "--out", str(tmp_path / "plan.json"), "--try"]
@@ -140,6 +141,7 @@ def test_several_hosts_are_refused_in_a_line(tmp_path: Path, capsys: pytest.Capt
     assert not (tmp_path / "plan.json").exists()
 
 
+@pytest.mark.slow
 def test_what_was_measured_is_written_printed_and_explained(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -57,6 +57,7 @@ def rows(capsys: Capture, tmp_path: Path, given: Profile, *words: str) -> list[d
     return found["rows"]
 
 
+@pytest.mark.slow
 @settings(max_examples=10, deadline=None)
 @given(
     delays=st.lists(st.floats(1e-3, 1), min_size=1, max_size=5),
@@ -176,6 +177,7 @@ def test_every_prediction_is_that_of_the_plan_and_above_the_bound(capsys: Captur
         assert row["difference_with_wait_s"] == pytest.approx(alone + wait)
 
 
+@pytest.mark.slow
 def test_by_default_the_standard_changes_are_rows(capsys: Capture, tmp_path: Path) -> None:
     found = [row["change"] for row in rows(capsys, tmp_path, one_late(0.02), "--sizes", "1MiB")]
     other = [{"rank": 4, "seconds": 0.02}]
@@ -200,6 +202,7 @@ def test_where_nobody_is_late_nobody_can_be_left_out(
     assert capsys.readouterr().err.startswith("error: a test: ")
 
 
+@pytest.mark.slow
 def test_another_straggler_changes_nothing_and_a_second_one_takes_some_of_the_gain_away(
     capsys: Capture, tmp_path: Path
 ) -> None:
@@ -288,6 +291,7 @@ def test_mistakes(words: list[str], code: int, message: str, capsys: Capture, tm
     assert message in captured.err and captured.out == ""
 
 
+@pytest.mark.slow
 def test_it_needs_no_jax(tmp_path: Path) -> None:
     profile.save(one_late(0.02), tmp_path / "profile.json")
     words = ["what-if", str(tmp_path / "profile.json"), "--sizes", "1MiB"]

@@ -67,6 +67,7 @@ def test_blocks_do_not_mix(folder: Path) -> None:
 SMALL = ("ring", "halving_doubling", "straggler, n - 1 chunks")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", SMALL)
 @pytest.mark.parametrize("kind", ["wait", "post"])
 def test_every_wait_and_post_that_is_left_out_is_found(folder: Path, name: str, kind: str) -> None:

@@ -47,6 +47,7 @@ def measured(shares: list[float]) -> Profile:
     return measure_devices(2, [4096, 16384], steps=3, late={1: 0.01}, seconds=LONG_S, progress=shares.append)
 
 
+@pytest.mark.slow
 def test_every_kind_is_timed_with_nobody_late_and_with_one_rank_late(timed: TimedSchedules) -> None:
     assert [each.name for each in timed.schedules] == schedules_of(4)
     assert [each.chunks for each in timed.schedules if each.kind == "straggler"] == [12, 3, 48]
@@ -104,6 +105,7 @@ def test_sizes_go_from_four_kibibytes_to_sixty_four_mebibytes() -> None:
         assert len(sizes) >= 6 and (min(sizes), max(sizes)) == (2**12, 2**26)
 
 
+@pytest.mark.slow
 def test_a_profile_holds_the_schedules_and_its_progress_is_shown(
     measured: Profile, shares: list[float], tmp_path: Path
 ) -> None:

@@ -58,6 +58,7 @@ for words in ("plan profile.json", "verify plan.json", "explain plan.json --svg 
     assert "Timeline: plan.svg" in without(["jax"], script, tmp_path)
 
 
+@pytest.mark.slow
 def test_running_needs_no_ortools(tmp_path: Path) -> None:
     made = planner.plan(SIX)
     assert made.template is not None and made.schedule_for(2**24).late == 3
@@ -98,6 +99,7 @@ def test_jaxcomm_can_be_looked_at_without_extras(extras: tuple[str, ...], tmp_pa
     assert without(hidden, LOOKS, tmp_path) == "all there\n"
 
 
+@pytest.mark.slow
 def test_a_bare_installation_trains_under_a_plan(tmp_path: Path) -> None:
     made = planner.plan(SIX)
     jaxcomm.plan.save(made, tmp_path / "plan.json")

@@ -174,6 +174,7 @@ def test_racks_are_a_third_tier() -> None:
 
 # Quick cases of the 300 in benchmarks/hosts.py: no late rank, a NIC per rank and per host, racks, and plain schedules
 # that gain because all ranks but the late ones have begun.
+@pytest.mark.slow
 @pytest.mark.parametrize("seed", [1, 2, 4, 8, 99, 108, 163, 233, 261, 284])
 def test_no_plan_is_slower_than_what_else_there_is(seed: int) -> None:
     for comparison in compared(seed):
@@ -181,6 +182,7 @@ def test_no_plan_is_slower_than_what_else_there_is(seed: int) -> None:
 
 
 # Quick cases of the 300 with unlike NICs: hosts of one rank and of several ranks, racks, and a late rank.
+@pytest.mark.slow
 @pytest.mark.parametrize("seed", [2, 3, 6, 9, 21, 33, 81, 291])
 def test_no_plan_for_unlike_nics_is_slower_than_what_else_there_is(seed: int) -> None:
     for comparison in compared(seed, unlike_cluster):

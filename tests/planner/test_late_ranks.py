@@ -134,6 +134,7 @@ def test_what_backward_hides_needs_no_schedule_for_late_ranks() -> None:
     assert "not for buckets" in explanation.explanation(result)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("first", "last"), [(0.02, 0.0201), (0.5, 0.509)], ids=["together", "with a gap"])
 def test_late_ranks_on_hosts_with_slow_links_between(first: float, last: float) -> None:
     network = Topology(hosts=(0,) * 4 + (1,) * 4, nic="rank", slow=4.0)

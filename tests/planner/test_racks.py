@@ -67,6 +67,7 @@ def test_racks_without_a_slow_uplink_are_no_network_and_a_topology_goes_first() 
     assert cluster([0, 1], [2, 3], topology=stated.model_dump()).network == hosts_in_racks
 
 
+@pytest.mark.slow
 def test_schedules_are_those_of_the_topology_that_the_racks_are() -> None:
     racks = even(8, 2)
     hosts = racks.model_copy(update={"racks": [], "topology": racks.network})

@@ -151,6 +151,7 @@ def test_plans_without_either_do_not_mention_it() -> None:
     assert validate(document, "older").hash == result.hash
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("change", "words"),
     [

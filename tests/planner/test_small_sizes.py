@@ -10,6 +10,7 @@ from jaxcomm.schedules.schedule import ALIGNMENT
 from tests.planner.small_sizes import behind, late_by
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("delay", ["none", "some", "long"])
 @pytest.mark.parametrize(("ranks", "latency"), [(4, 100), (4, 1000), (8, 300), (16, 1000), (16, 10_000)])
 def test_no_small_size_takes_five_percent_longer_than_the_best_for_it(ranks: int, latency: int, delay: str) -> None:

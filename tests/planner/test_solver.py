@@ -84,6 +84,7 @@ def test_what_is_found_beside_the_bound(name: str) -> None:
     assert found.status == status
 
 
+@pytest.mark.slow
 def test_delays_change_what_is_found() -> None:
     """The search also chooses the sums before the arrival, so results differ between short and long delays."""
     network = cluster(4, 4, slow=2.0)
@@ -97,6 +98,7 @@ def test_without_time_the_best_start_stays() -> None:
     assert found.seconds <= found.start_s
 
 
+@pytest.mark.slow
 def test_equal_arguments_give_equal_schedules() -> None:
     first, second = (solved(cluster(4, 4, slow=4.0, alpha=0.01), 7, 8, 0.5, seed=3) for _ in range(2))
     assert first == second

@@ -47,6 +47,7 @@ def planned() -> plan.Plan:
     return planner.plan(measured(SHARED), time_limit=1.0)
 
 
+@pytest.mark.slow
 def test_a_plan_carries_the_schedule(planned: plan.Plan, tmp_path: Path) -> None:
     file = tmp_path / "plan.json"
     plan.save(planned, file)
@@ -162,6 +163,7 @@ def test_more_ranks_than_the_solver_takes_are_planned_without() -> None:
     assert made.network is not None and made.network.schedules == ()
 
 
+@pytest.mark.slow
 def test_the_command_line_sets_a_topology(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     source, out = tmp_path / "profile.json", tmp_path / "plan.json"
     profile.save(measured(), source)

@@ -44,6 +44,7 @@ def kind(made: plan.Plan, nbytes: int) -> str:
     return made.collectives[made.index_for(nbytes)].schedule.kind
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("outcome", "plan_s", "stays"), [("kept", 0.15, True), ("dropped", 0.21, False), ("dropped", 0.19, False)]
 )

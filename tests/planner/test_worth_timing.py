@@ -47,6 +47,7 @@ def kinds(profile: Profile, nbytes: int) -> list[str]:
     return [name.kind for name in planner.candidates(profile)(nbytes)]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("case", CASES)
 def test_every_candidate_is_a_schedule_that_can_be_timed(case: str) -> None:
     of_size = planner.candidates(CASES[case])

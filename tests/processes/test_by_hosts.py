@@ -8,6 +8,7 @@ from tests.processes import jobs
 from tests.processes.by_hosts import LARGE, SIZES
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("hosts", "runs"),
     [

@@ -4,11 +4,14 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import pytest
+
 from jaxcomm.profile import dump_file
 from jaxcomm.report.dumps.incident import incident
 from tests.processes import jobs
 
 
+@pytest.mark.slow
 def test_every_process_dumps_the_failed_call(tmp_path: Path) -> None:
     found = jobs.run("tests.processes.dumps", processes=3, JAXCOMM_DEADLINE_S="1", JAXCOMM_DUMP=str(tmp_path / "dumps"))
     for process in found:

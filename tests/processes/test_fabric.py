@@ -46,6 +46,7 @@ def test_sums_have_the_bits_of_tcp(provider: str, over_tcp: list[str]) -> None:
     assert sums(f"fabric:{provider}" + "/lo" * (provider != "shm")) == {"bits": over_tcp, "kinds": ["fabric"]}
 
 
+@pytest.mark.slow
 def test_rails_of_three_kinds_carry_one_sum(over_tcp: list[str]) -> None:
     require("tcp;ofi_rxm")
     found = sums("127.0.0.1:500,udp:127.0.0.2:250,fabric:tcp;ofi_rxm/lo:250")

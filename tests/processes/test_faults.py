@@ -32,6 +32,7 @@ def test_processes_that_end_are_named_and_the_others_go_on(transport: str) -> No
             assert waited < 50, "it is not the deadline that ended the call"
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("way", ["awaits", "starts"])
 @pytest.mark.parametrize("transport", TRANSPORTS)
 def test_what_a_process_sends_last_arrives(transport: str, way: str) -> None:
@@ -45,6 +46,7 @@ def test_what_a_process_sends_last_arrives(transport: str, way: str) -> None:
     assert not [name for name in {*os.listdir("/dev/shm")} - before if "jaxcomm" in name]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("way", "status"),
     [("returns", 0), ("exit", 3), ("raises", 1), ("atexit", 0), ("daemon", 0), ("shutdown", 0)],

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import pytest
+
 from jaxcomm import plan, profile
 from tests.cli.test_what_if import one_late
 from tests.processes import jobs
@@ -11,6 +13,7 @@ from tests.processes import jobs
 LIMIT = ("--try", "--try-limit", "2")
 
 
+@pytest.mark.slow
 def test_processes_of_a_job_time_the_candidates_together(tmp_path: Path) -> None:
     profile.save(one_late(0.002, ranks=2, rank=1), tmp_path / "profile.json")
     words = ("plan", str(tmp_path / "profile.json"), "--out", str(tmp_path / "plan.json"), *LIMIT)
@@ -23,6 +26,7 @@ def test_processes_of_a_job_time_the_candidates_together(tmp_path: Path) -> None
     assert all(each.seconds > 0 and each.default > 0 for each in measured)
 
 
+@pytest.mark.slow
 def test_a_job_of_other_ranks_than_the_profile_ends_with_both_numbers(tmp_path: Path) -> None:
     profile.save(one_late(0.002, ranks=4), tmp_path / "profile.json")
     words = ("plan", str(tmp_path / "profile.json"), "--out", str(tmp_path / "plan.json"), *LIMIT)

@@ -11,6 +11,7 @@ from tests.processes import jobs, selectors
 KNOWN = 2  # calls from a lateness to the first one that follows from it
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("transport", ["shm", "tcp"])
 def test_all_ranks_run_what_the_lateness_before_says(transport: str) -> None:
     job = jobs.run("tests.processes.selectors", processes=4, transport=transport, timeout_s=120)

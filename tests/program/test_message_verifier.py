@@ -51,6 +51,7 @@ def of_rows(rows: list[tuple[int, int, int, int, Op]], ranks: int) -> Messages:
     return compile_messages(Schedule.from_table(table, kind="ring", ranks=ranks, num_chunks=ranks))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("ranks", range(2, 17))
 def test_every_schedules_messages_are_proved(ranks: int) -> None:
     for make in CASES.values():

@@ -15,9 +15,9 @@ from jaxcomm.program.program import Program, ProgramOp, compile
 from jaxcomm.program.verifier import verify_program
 from jaxcomm.schedules import Op, Schedule
 from tests.program.program_interpreter import run, sums_in_any_order
-from tests.schedules.schedule_cases import CASES, random_numbers
+from tests.schedules.schedule_cases import CASES, random_numbers, ranks_of
 
-RANKS = [2, 3, 4, 5, 6, 7, 8, 9, 12, 15, 16, 17, 31, 32]
+RANKS = ranks_of([2, 3, 4, 5, 6, 7, 8, 9, 12, 16, 17], slow=[15, 31, 32])
 
 
 @pytest.mark.parametrize("ranks", RANKS)

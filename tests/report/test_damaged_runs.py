@@ -66,6 +66,7 @@ def show(data: bytes) -> None:
     assert all(words) and tensorboard.events(run, 0.0)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("part", ["format", "version", "at_s", "written", "sites", "rails", "gone", "plans", "events"])
 def test_damage_at_every_place_is_no_traceback(part: str) -> None:
     run = whole()

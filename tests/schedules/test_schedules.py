@@ -18,7 +18,7 @@ from jaxcomm.schedules import Op, Schedule, Template, Transfer, template
 from jaxcomm.schedules.template_solver import search
 from tests.schedules.schedule_cases import CASES, by_hand, execute, random_numbers, ranks_of
 
-RANKS = ranks_of([*range(2, 18), 31, 32, 64], slow=[*range(18, 31), 128, 256])
+RANKS = ranks_of([*range(2, 10), 12, 16, 17, 32, 64], slow=[10, 11, *range(13, 16), *range(18, 32), 128, 256])
 # Even numbers of ranks up to 300 for which no pairwise template exists, as the search has proved.
 DIRECTED = {12, 114, 116, 242, 244}
 

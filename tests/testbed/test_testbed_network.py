@@ -85,6 +85,7 @@ def assert_rate(layout: Layout, src: str, dst: str, rail: str, rate: float) -> N
     assert 0.9 * rate <= max(found) <= 1.03 * rate, found
 
 
+@pytest.mark.slow
 def test_links_uplinks_and_rails_have_their_rates() -> None:
     wanted = made(
         rails=[{"name": "eth0", "mbit": 200}, {"name": "eth1", "mbit": 80}],
@@ -120,6 +121,7 @@ def test_connections_use_the_congestion_control_of_the_file() -> None:
                 assert (first_line(sender), first_line(server)) == ("cubic", "cubic")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", ["silent", "one-way", "down", "no-udp"])
 def test_a_link_is_cut_and_repaired(kind: str) -> None:
     wanted = made(cuts=[{"host": "b", "at_s": 0, "repaired_s": 0.1, "kind": kind}])
