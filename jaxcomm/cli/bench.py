@@ -49,7 +49,7 @@ def add_arguments(parser: ArgumentParser) -> None:
     options.late(parser, None, "instead: compare --schedules while this rank is late")
     parser.add_argument(
         "--schedules",
-        type=lambda text: text.split(","),
+        type=arguments.words,
         default=["ring", "straggler"],
         metavar="A,B",
         help="schedules to compare when a rank is late; straggler:K has K chunks (ring,straggler)",

@@ -44,7 +44,7 @@ def add_arguments(parser: ArgumentParser) -> None:
     )
     parser.add_argument(
         "--hosts",
-        type=lambda text: text.split(","),
+        type=arguments.words,
         default=[],
         metavar="HOST,…",
         help="also the processes on these hosts, through ssh without a password",

@@ -21,6 +21,7 @@ from jaxcomm.watch.reader import Reader, Snapshot
 _CONNECT_S: Final = 10  # time in which ssh must connect
 _ANSWER_S: Final = 5.0  # time in which a connected host must answer; its own reader waits for at most one second
 _AT_ONCE: Final = 64  # hosts that are asked at the same time
+ANSWER: Final = b"jaxcomm.watch "  # begins each line of a host's answers
 
 
 class HostsReader:
@@ -36,7 +37,7 @@ class HostsReader:
         self._others = [_Host(name) for name in dict.fromkeys(hosts)]
 
     def read(self) -> list[Snapshot]:
-        """Returns one snapshot per process, in the order of jobs and of processes.
+        """Returns one snapshot per process.
 
         A host that does not answer any more keeps its latest snapshots.
 
@@ -45,9 +46,11 @@ class HostsReader:
         """
         with ThreadPoolExecutor(_AT_ONCE) as pool:
             others = pool.map(_Host.read, self._others)
-            found = [*self._here.read(), *(each for answer in others for each in answer)]
-        once = {each["socket"]: each for each in found}
-        return sorted(once.values(), key=lambda each: (each["job"], each["process"], each["pid"]))
+            here = self._here.read()
+            found = [*(each for answer in others for each in answer), *here]
+        return [
+            *{each["socket"]: each for each in found}.values()
+        ]  # of a process with two snapshots, the one read here
 
     def close(self) -> None:
         """Ends the connections."""
@@ -97,14 +100,14 @@ class _Host:
             self._ssh.stdin.write(b"\n")
             self._ssh.stdin.flush()
         end_s = time.monotonic() + limit_s
-        while True:
-            line = self._line(self._ssh, end_s)
-            with contextlib.suppress(ValueError):  # a line that the host's shell prints as it starts
-                if isinstance(found := json.loads(line), list):
-                    break
-        if any(each["version"] != VERSION for each in found):
+        # The host's shell may print other lines as it starts.
+        while not (line := self._line(self._ssh, end_s)).startswith(ANSWER):
+            pass
+        answer = json.loads(line.removeprefix(ANSWER))
+        if answer["version"] != VERSION:
             raise JaxcommError(f"{self._name} has another version of jaxcomm.\n  Cure: install the same version there.")
-        return found
+        snapshots: list[Snapshot] = answer["snapshots"]
+        return snapshots
 
     def _connected(self) -> subprocess.Popen[bytes]:
         options = ["-T", "-oBatchMode=yes", f"-oConnectTimeout={_CONNECT_S}"]

@@ -39,6 +39,8 @@ Capture = pytest.CaptureFixture[str]
         (["verify", "--schedule", "rings"], "invalid choice: 'rings'"),
         (["bench", "--late", "rank=3"], "write for example rank=3,ms=20"),
         (["bench", "--late", "rank=3,ms=0"], "write for example rank=3,ms=20"),
+        (["top", "--hosts", "a,,b"], "'a,,b' has an empty word"),
+        (["bench", "--schedules", "ring,"], "'ring,' has an empty word"),
         (["bench", "--peer", "nccl"], "invalid choice: 'nccl'"),
         (["export", "plan.json", "--to", "nccl"], "invalid choice: 'nccl'"),
         (["simulate", "--sizes", "10TiB"], "'10TiB' is too large; sizes go to 1TiB"),

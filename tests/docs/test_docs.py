@@ -199,7 +199,7 @@ def test_every_place_has_the_same_versions() -> None:
     (oldest,) = [re.search(r"jax>=([\d.]+)", each) for each in project["dependencies"] if each.startswith("jax>")]
     assert oldest
     assert f"jaxlib=={oldest[1]}" in document["build-system"]["requires"]
-    assert f"the lowest supported JAX, {oldest[1]}. " in (ROOT / "README.md").read_text()
+    assert f"the lowest supported JAX, {oldest[1]}." in (ROOT / "README.md").read_text()
     words = [sys.executable, ROOT / "tools" / "requirements.py"]
     printed = subprocess.run(words, capture_output=True, text=True, check=True).stdout
     assert printed.splitlines() == project["dependencies"]

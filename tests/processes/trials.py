@@ -15,7 +15,7 @@ import jaxcomm
 from jaxcomm import ffi, jax_compat
 from jaxcomm.distributed import store
 from jaxcomm.report.job import numbers
-from jaxcomm.watch.hosts import HostsReader
+from jaxcomm.watch.reader import Reader
 from tests.collectives.plans import SPECS, make, with_halves
 from tests.processes.jobs import report
 
@@ -69,7 +69,7 @@ def main() -> None:
 
 def report_watched() -> None:
     """Reports the job as `jaxcomm top` shows it."""
-    reader, name = HostsReader([]), jax_compat.coordinator_address()
+    reader, name = Reader(), jax_compat.coordinator_address()
     processes: list[numbers.JobProcess] = []
     while len(processes) < jax.process_count():  # on a busy machine some answer late
         [job] = [each for each in numbers.jobs(reader.read(), []) if each.name == name]

@@ -118,6 +118,14 @@ def slowness(text: str) -> float:
     return found
 
 
+def words(text: str) -> list[str]:
+    """The words of a list such as `node2,node3`."""
+    found = [word.strip() for word in text.split(",")]
+    if not all(found):
+        raise ArgumentTypeError(f"{text!r} has an empty word; write for example first,second")
+    return found
+
+
 def counts(text: str) -> list[int]:
     """The positive integers in a list such as `2..32,64,128`."""
     found = numbers(text)

@@ -124,7 +124,7 @@ def jobs(snapshots: Iterable[Record], before: Iterable[Record]) -> list[RunningJ
       before: the snapshots of the previous reading.
     """
     by_job: dict[str, list[Record]] = {}
-    for each in snapshots:
+    for each in sorted(snapshots, key=lambda each: (each["job"], each["process"], each["pid"])):
         by_job.setdefault(each["job"] or str(each["pid"]), []).append(each)
     earlier = {each["socket"]: each for each in before}
     found = [_job(name, processes, earlier) for name, processes in by_job.items()]
