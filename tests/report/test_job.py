@@ -63,6 +63,7 @@ def test_numbers_of_all_processes_are_merged() -> None:
     found = job()
     assert (found.program, found.size, found.running_s) == ("train.py", 4, 20.0)
     assert found.processes == [JobProcess(0, 50, "a", 0.5), JobProcess(1, 51, "a", 0.5)]
+    assert numbers.jobs(NOW[::-1], BEFORE)[0].processes == found.processes
     assert found.plans == [JobPlan("data", "3f9a01c2", 12.0)]
     rows = {(row.name, row.bytes): row for row in found.sites}
     assert rows.keys() == {("psum", 4096), ("pmean", 2**24), ("gossip", 4096)}
