@@ -99,7 +99,7 @@ __all__ = [
 ]
 
 
-if not TYPE_CHECKING:  # else type checkers would accept every name
+if not TYPE_CHECKING:  # hidden from type checkers, which would otherwise accept every name
 
     def __getattr__(name: str) -> Any:
         if name not in _HOMES:

@@ -55,7 +55,7 @@ class _Dumps:
     def __init__(self, folder: Path) -> None:
         self._folder = folder
         self._lock = threading.Lock()  # guards `_seen` and the writing
-        self._seen = 0  # failures that have a dump
+        self._seen = 0  # the number of failures that have a dump
 
     def follow(self) -> None:
         """Writes dumps as calls fail."""

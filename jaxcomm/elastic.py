@@ -34,7 +34,7 @@ _CHUNK_BYTES: Final = 8 << 20  # bytes of one broadcast: large, so that round tr
 _FIRST_NUMBER: Final = 1 << 40  # larger than the numbers that other users of `calls.run` pass
 _PROGRESS_S: Final = 5.0  # time between two log lines of a long transfer
 PREEMPTED: Final = 128 + signal.SIGTERM  # exit status of a preempted process; supervisors start the process again
-_calls: tuple[tuple[str, int], int] = (("", -1), 0)  # generation and number of the latest barrier, and calls since then
+_calls: tuple[tuple[str, int], int] = (("", -1), 0)  # latest barrier (generation, number), and number of calls since
 _sigterm: list[int] = []  # one entry for each SIGTERM that has arrived
 
 
@@ -57,10 +57,10 @@ def catch_up(progress: int, state: _State) -> tuple[int, _State]:
     `live_devices` block, so the other processes continue without the process and lose no step.
 
     If another process has finished, and no live process has any progress, this function ends the process with exit
-    status 0, so a finished training does not begin anew.
+    status 0, so a finished training run does not begin anew.
 
     Args:
-      progress: a number that grows in the training, at least 0, such as the step. A process that has just started
+      progress: a number that grows during training, at least 0, such as the step. A process that has just started
         passes 0.
       state: a pytree of arrays, numbers and typed keys of `jax.random`. Each process has all arrays whole: an array on
         devices of several processes must be replicated. Structure, shapes and types are the same in all processes.

@@ -1,4 +1,4 @@
-"""The errors that a user of jaxcomm may meet. Each error text names the wrong value, the place and the cure.
+"""The errors that jaxcomm raises. Each error text names the wrong value, the place and the cure.
 
 The texts of errors in calls, such as a passed deadline, are in `cc/base/error_texts.h`.
 

@@ -36,7 +36,7 @@ def wrong_below(place: str, problem: str) -> PydanticCustomError:
 
     Args:
       place: the field's path, which begins at the model, such as "arrivals[3]".
-      problem: the rest of the error's sentence, which begins with `place`.
+      problem: the rest of the sentence that begins with `place`.
     """
     return PydanticCustomError("wrong_below", "{place} {problem}", {"place": place, "problem": problem})
 

@@ -86,7 +86,7 @@ def init(
     rejoins = connects and members.join(named, *active_plan.network(hashes)) is None
     if rejoins:
         say("this process is not connected yet, and joins the job in its next live_devices.")
-    elif not connects and (used := sys.modules.get("jaxcomm.distributed.connect.members")):  # from an earlier job
+    elif not connects and (used := sys.modules.get("jaxcomm.distributed.connect.members")):  # an earlier job may remain
         used.leave_last_job()
     if deadline is not None:
         ffi.set_deadline(deadline)

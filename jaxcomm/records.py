@@ -13,7 +13,7 @@ Outcome = Literal["begun", "followed", "taken back", "no plan", "not measured", 
 
 
 class SpanStats(TypedDict):
-    """Means over a site's calls during some time.
+    """Means over a site's calls during a span of time.
 
     Attributes:
       at_s: the time at which the span begins.
@@ -63,8 +63,8 @@ class TrialStats(TypedDict):
 class SiteStats(TypedDict):
     """One call site.
 
-    If a sum takes its groups as an operand (the plan "groups"), one call of all groups counts as one call. A rank waits
-    only for the last rank of its own group, and `after_arrival_s` is the slowest group's time.
+    If a sum takes its groups as an operand (the plan "groups"), a call that all groups make counts as one call. A rank
+    waits only for the last rank of its own group, and `after_arrival_s` is the slowest group's time.
 
     If XLA or NCCL runs the calls, and JAXCOMM_ARRIVALS is on, all fields but `calls` and `failed` come from a sample of
     the calls between processes. `failed` is then the number of calls that were open at the deadline.
@@ -118,7 +118,7 @@ class SiteStats(TypedDict):
 
 
 class RailSpanStats(TypedDict):
-    """A rail's traffic over some time.
+    """A rail's traffic during a span of time.
 
     Attributes:
       at_s: the time at which the span begins.
@@ -189,7 +189,7 @@ class GoneStats(TypedDict):
 
 
 class GenerationStats(TypedDict):
-    """A time at which the live processes connected anew in `live_devices`.
+    """An attempt of the live processes, in `live_devices`, to connect to each other again.
 
     Attributes:
       number: the record's number, from 1.

@@ -150,7 +150,7 @@ def without_files(plans: Iterable[Mapping[str, Any]]) -> list[dict[str, Any]]:
 
 
 def reset_stats() -> None:
-    """Forgets the statistics of all calls so far."""
+    """Forgets the statistics of all calls and all events so far."""
     ffi.reset_stats()
     _events.clear()
 

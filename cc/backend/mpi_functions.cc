@@ -31,7 +31,7 @@ const BackendTable* table = nullptr;
 thread_local bool count_is_negative = false;
 
 int64_t BytesOf(int count, uintptr_t type) {
-  static constexpr int64_t kWidths[] = {1, 2, 4, 8, 1, 2, 4, 8, 2, 2, 4, 8, 8, 16};  // in the order of DType
+  static constexpr int64_t kWidths[] = {1, 2, 4, 8, 1, 2, 4, 8, 2, 2, 4, 8, 8, 16};  // by DType: bytes per element
   return count * (type == kByte ? 1 : kWidths[type - kFirstType]);
 }
 
@@ -78,7 +78,7 @@ JAXCOMM_HANDLE(MPIABI_FLOAT, kFirstType + 10);
 JAXCOMM_HANDLE(MPIABI_DOUBLE, kFirstType + 11);
 JAXCOMM_HANDLE(MPIABI_C_COMPLEX, kFirstType + 12);
 JAXCOMM_HANDLE(MPIABI_C_DOUBLE_COMPLEX, kFirstType + 13);
-// These handles are in the order of Reduction.
+// These handles follow the order of the enum Reduction.
 JAXCOMM_HANDLE(MPIABI_SUM, kFirstReduction + 0);
 JAXCOMM_HANDLE(MPIABI_MAX, kFirstReduction + 1);
 JAXCOMM_HANDLE(MPIABI_MIN, kFirstReduction + 2);
@@ -140,7 +140,7 @@ JAXCOMM_ABI int MPIABI_Comm_free(uintptr_t* communicator) {
   return 0;
 }
 
-// In the world communicator, every process has rank 0 and size 1. XLA only logs these two numbers.
+// In the world communicator, every process reports rank 0 and size 1. XLA only logs these two numbers.
 JAXCOMM_ABI int MPIABI_Comm_rank(uintptr_t communicator, int* rank) {
   *rank = communicator > kWorld ? table->rank(Communicator(communicator)) : 0;
   return 0;

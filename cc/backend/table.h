@@ -11,7 +11,7 @@ namespace jaxcomm {
 
 struct BackendTable {
   // Creates the communicator of a device. `color` is the first device of the group, and `key` is the device's rank. If
-  // the group is unknown, `split` succeeds, and the communicator's first call fails.
+  // jaxcomm does not know the group, `split` succeeds, but the communicator's first call fails.
   int (*split)(int color, int key, void** communicator);
   void (*release)(void* communicator);
   int (*rank)(void* communicator);

@@ -1,5 +1,5 @@
-// Runs the body of a C function that Python calls. The function returns 0 or the number of an error's Code, and stores
-// the error's text.
+// Runs the body of a C function that Python calls. The C function returns 0 on success. Otherwise it returns the number
+// of the error's Code and stores the error's text.
 //
 //   JAXCOMM_EXPORT int jaxcomm_set_deadline(double seconds, JaxcommText* error) {
 //     return Answer(error, [&] { TheExecutor().SetDeadline(seconds); });

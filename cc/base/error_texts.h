@@ -26,7 +26,7 @@ inline constexpr char kStartAgain[] =
 struct CallName {
   std::string name, axes, plan;
   int64_t bytes = 0;
-  int64_t number = 0;  // the call's number in this process, from 1; 0 for all calls of the call site
+  int64_t number = 0;  // the call's number in this process, counted from 1; 0 stands for all calls of the call site
 
   // Returns "psum #412 over 'data' (16 MiB, plan 3f9a01c2)", or "psum over 'data'" if `number` is 0.
   std::string Text() const {

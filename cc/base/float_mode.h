@@ -1,6 +1,6 @@
 // The floating-point mode in which XLA computes on CPUs. Denormal operands and results become zero, and results are
-// rounded to nearest. A thread inherits the mode of its creator. A thread that Python creates would therefore compute
-// different bits than a thread of XLA.
+// rounded to nearest. A thread inherits the mode of its creator, so the results of a thread that Python creates could
+// differ in some bits from the results of XLA's threads.
 //
 //   const XlaFloatMode mode;   // sets the mode of this thread until the end of the scope
 #pragma once

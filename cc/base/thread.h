@@ -21,7 +21,7 @@ inline std::optional<std::thread> StartThread(std::function<void()> work) {
       const XlaFloatMode mode;
       work();
     });
-  } catch (const std::exception&) {  // the system has no thread, or no memory for a thread
+  } catch (const std::exception&) {  // the system cannot create a thread, or lacks memory for one
     return std::nullopt;
   }
 }

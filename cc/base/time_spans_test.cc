@@ -29,7 +29,7 @@ TEST(TimeSpans, WhatIsNearIsOneSpan) {
   ++spans.At(kBegin).count;
   ++spans.At(kBegin + Spans::kShortest - microseconds(1)).count;
   ++spans.At(kBegin + 10 * Spans::kShortest).count;
-  ++spans.At(kBegin + 2 * Spans::kShortest).count;  // as if another thread had read the clock earlier
+  ++spans.At(kBegin + 2 * Spans::kShortest).count;  // as if another thread had read the clock before the last call
   ASSERT_EQ(spans.spans().size(), 2u);
   EXPECT_EQ(spans.spans()[0].value.count, 2);
   EXPECT_EQ(spans.spans()[1].value.count, 2);

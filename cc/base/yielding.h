@@ -6,9 +6,9 @@
 //   if (!ready()) ...                                   // sleep until the event
 //
 // If a computing thread gets the yielded processor, the polling thread gets it back only after milliseconds. If the
-// polling thread slept instead, it would preempt the computing thread on waking up. Therefore, after a yield of more
-// than 400 us, no thread polls for a while (a rest): 25 times as long as the yield took. During a rest YieldUntil
-// returns at once, so that its callers sleep.
+// polling thread slept instead, it would preempt the computing thread on waking up. Therefore, after a yield that took
+// more than 400 us, no thread polls for 25 times as long as that yield took. During this rest, YieldUntil returns at
+// once, so that its callers sleep.
 #pragma once
 
 #include <sched.h>

@@ -16,7 +16,7 @@ uint64_t IdOf(const std::vector<MessageRank>& devices, uint32_t instance) {
   return Hash(text);
 }
 
-// In reductions up to this size, the calling thread receives messages and adds them.
+// In reductions up to this size, the calling thread itself receives the messages and reduces them.
 constexpr int64_t kHelpedBytes = 1 << 20;
 
 // A waiting thread calls Help at most this number of times, for up to a millisecond each time. The thread then sleeps
@@ -171,7 +171,7 @@ std::shared_ptr<Transfer> DeviceCommunicator::Begin(const DeviceGroup::SiteKey& 
                                                     Buffers buffers) {
   // A thread in Help sleeps until a message from another process arrives. A thread that waits for a transfer within its
   // process must therefore not call Help. For a reduction above kHelpedBytes, the thread does not call Help either,
-  // because several workers add the received messages in parallel.
+  // because several workers reduce the received messages in parallel.
   const std::vector<MessageRank>& devices = group_->devices();
   const bool is_local = key.pair && devices[key.pair->first].process == devices[key.pair->second].process;
   const bool helps = !is_local && (key.pair || key.kind == Kind::kAllGather || key.bytes <= kHelpedBytes);
@@ -220,7 +220,7 @@ Status DeviceCommunicator::Wait(const std::shared_ptr<Transfer>& transfer) {
   EndExchanges();
   const Status status = transfer->Wait(executor_);
   const auto at = std::find(open_.begin(), open_.end(), transfer);
-  if (at == open_.end()) return status;  // the transfer has been counted already
+  if (at == open_.end()) return status;  // EndOpen has already counted the transfer
   open_.erase(at);
   Count(status);
   if (!status.ok()) EndOpen();

@@ -161,7 +161,8 @@ class DeviceCommunicator {
   // calls Exchange once for each other rank; `to` runs from rank() + 1 to rank() - 1, modulo size(). XLA keeps the
   // memory until the last part returns, so the parts run concurrently, and only the last part blocks.
   Status Exchange(const std::byte* sent, uint32_t to, std::byte* received, uint32_t from, int64_t size);
-  // Called if a call could not begin and XLA gets an error. Counts the failure, then waits for all begun transfers.
+  // Called if a call or a Wait has thrown an exception, so that XLA gets an error. Counts the failure, then waits for
+  // all begun transfers.
   void CouldNotBegin();
   // Called when a call of the device has ended. Counts the call as failed if `status` is an error.
   void Count(const Status& status) { failures_ += status.ok() ? 0 : 1; }

@@ -30,7 +30,8 @@ class DeviceArrivals {
 
   static constexpr size_t kKept = 64;
   // The kept calls cover at least this time. If more than kKept calls fall into this time, only every second, fourth, …
-  // call is kept. Processes that read each other's calls some seconds later therefore find the same calls.
+  // call is kept. Therefore processes that read each other's calls some seconds later still find calls with the same
+  // numbers.
   static constexpr std::chrono::seconds kCovered{8};
 
   void Arrive(Clock::time_point now = Clock::now());

@@ -39,7 +39,7 @@ TEST(DeviceArrivals, ACallThatNeverEndsIsForgottenAtTheNextArrival) {
   device.Arrive(start + seconds(60));
   EXPECT_EQ(device.OpenFor(start + seconds(61)), seconds(1));
   device.End(start + seconds(61));
-  device.End(start + seconds(62));  // of no open call
+  device.End(start + seconds(62));  // ignored, because no call is open
   EXPECT_EQ(Text(device, 8, start + seconds(61)), R"("arrived":2,"ended":1,"is_open":false,"for_s":0,"calls":[[2,1]])");
 }
 
@@ -52,7 +52,7 @@ TEST(DeviceArrivals, KeepsTheSameCallsAsOtherProcesses) {
   }
   const std::string text = Text(device, 8, start + seconds(20));
   EXPECT_NE(text.find("\"arrived\":20000,"), std::string::npos);
-  // At most 8 calls of several seconds: their numbers are multiples of 1024.
+  // The text has at most 8 calls, which cover several seconds, so their numbers are multiples of 1024.
   EXPECT_NE(text.find("\"calls\":[[12288,0],[13312,0],"), std::string::npos) << text;
 }
 

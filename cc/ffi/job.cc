@@ -238,7 +238,7 @@ Status Job::Start(std::vector<uint32_t> hosts, const std::vector<std::string>& h
     return InvalidArgument("each process needs a host and its name");
   for (size_t process = 0; process < routes_.size(); ++process) {
     if (routes_[process] == kNone && hosts[process] == kAbsent) {
-      routes_[process] = kLocal;  // calls with an absent process fail; LocalTransport drops notices to this process
+      routes_[process] = kLocal;  // calls with an absent process fail; LocalTransport drops notices to such a process
     } else if (routes_[process] == kNone) {
       return InvalidArgument("process " + std::to_string(process) + " has not been added");
     }

@@ -49,14 +49,14 @@ class Job {
 
   explicit Job(Transport::Events* events) : events_(events) {}
 
-  // `same_job`: whether the new generation belongs to the same job as the last generation.
+  // `same_job`: whether the new generation belongs to the same job as the previous generation.
   Status Open(uint32_t process, uint32_t processes, bool same_job);
   // Returns the shared-memory transport. The first call creates this transport.
   Result<ShmTransport*> Shm();
   // Opens an endpoint for the fabric rail of this name. Returns the chosen domain and the endpoint's address, which the
   // other processes need for AddFabric.
   Result<Domain> OpenFabric(const std::string& rail, const DomainName& name);
-  // Opens the rails. A fabric rail needs an endpoint. Called once per generation.
+  // Opens the rails. A fabric rail needs an endpoint, which OpenFabric opens. Called once per generation.
   Status OpenRails(const std::vector<NamedRail>& rails);
   // Sets the rails that lead to a process, and the rails' shares. Called before these rails are added. Fails if the job
   // has only one rail.

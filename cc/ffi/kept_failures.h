@@ -22,7 +22,7 @@ namespace jaxcomm {
 class KeptFailures {
  public:
   static constexpr size_t kMost = 256;
-  // XLA truncates some error texts, but keeps at least this many bytes of our texts.
+  // XLA truncates some error texts, but keeps at least this many bytes of jaxcomm's texts.
   static constexpr size_t kShown = 480;
 
   // Keeps a failure. If several ranks report the same failure, it is kept only once.

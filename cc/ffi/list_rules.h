@@ -20,12 +20,12 @@ namespace jaxcomm {
 struct ListRules {
   // An all-reduce runs the "flat" list if its buffer has at most flat_bytes. On one host, an all-reduce also runs the
   // "flat" list if all ranks' buffers together have at most flat_bytes_on_one_host. Three or more ranks on several
-  // hosts run the "ring" list if each host's ranks are consecutive and a rank's chunk is large enough. The limit is
-  // ring_bytes, or ring_bytes_of_several if a host has several ranks. All other collectives run the "direct" list.
+  // hosts run the "ring" list if each host's ranks are consecutive and each rank's chunk has at least ring_bytes, or
+  // ring_bytes_of_several if a host has several ranks. All other collectives run the "direct" list.
   int64_t flat_bytes = 0, flat_bytes_on_one_host = 0, ring_bytes = 0, ring_bytes_of_several = 0;
-  // `planned` has a plan's lists for all-reduces of `ranks` ranks. The key is the smallest size in bytes for which a
-  // list is used. If a list's name is empty, all-reduces run the list that they would run without a plan. If `plan` is
-  // kAuto, all-reduces follow the plan of the run (plan_selector.h).
+  // `planned` has the lists of the plan `plan` for all-reduces of `ranks` ranks. The key is the smallest buffer size,
+  // in bytes, for which the list is used. If a list's name is empty, all-reduces run the list that they would run
+  // without a plan. If `plan` is kAuto, all-reduces follow the plan of the run (plan_selector.h).
   std::string plan;
   uint32_t ranks = 0;
   struct Planned {

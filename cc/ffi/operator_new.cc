@@ -3,9 +3,9 @@
 //
 // XLA's buffers come from posix_memalign, which leaves gaps of up to 112 bytes beside each buffer. glibc before 2.39
 // (bug 30723) puts these gaps into a thread's cache. A small object may take such a gap. If another thread frees the
-// object, the gap stays occupied in that thread's cache. When XLA frees the buffer beside the gap, the buffer's memory
-// alone is too short for another buffer of the same size, so the process grows. A block of kLeast bytes is too large
-// for a gap.
+// object, that thread's cache keeps the gap. When XLA then frees the buffer beside the gap, posix_memalign cannot place
+// a new buffer of the same size there without the gap's bytes, so the process grows. A block of kLeast bytes is too
+// large for a gap.
 //
 // exports.map hides these operators, so only this shared object uses them, including a statically linked libstdc++.
 // Blocks with a stricter alignment than malloc's come from libstdc++'s operators; such blocks are larger than a gap.
@@ -20,7 +20,7 @@
 
 namespace {
 
-constexpr std::size_t kLeast = 120;  // glibc adds 8 bytes, so a block takes 128 bytes
+constexpr std::size_t kLeast = 120;  // in bytes; glibc adds 8 bytes, so the smallest block takes 128 bytes
 
 constexpr char kEnds[] =
     "jaxcomm: this process has no memory left, and ends.\n  Cure: raise the limit on its memory (`ulimit -v`, a "

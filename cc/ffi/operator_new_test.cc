@@ -11,8 +11,8 @@ namespace jaxcomm {
 namespace {
 
 // The usable bytes of the largest gap beside a posix_memalign buffer with an alignment of 64 bytes. The gap is the
-// memory that glibc allocates beyond the buffer: 64 bytes for the alignment, 32 bytes for a smallest block, and 16
-// bytes for a header of 8 bytes, rounded up. The gap's own header, a size_t, is not usable.
+// memory that glibc allocates beyond the buffer: 64 bytes for the alignment, 32 bytes for the smallest possible block,
+// and 8 bytes for a header, rounded up to 16. The gap's own header, a size_t, is not usable.
 constexpr size_t kLargestGap = 112 - sizeof(size_t);
 
 // Sanitizers replace operator new.

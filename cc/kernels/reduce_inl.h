@@ -59,7 +59,7 @@ inline __attribute__((always_inline)) void Combine(BFloat16PairLane::Accumulator
 // Only products need a complex lane, because a complex product mixes the real and the imaginary parts.
 template <typename T>
 struct ComplexVector {
-  Vector<T> parts;  // real and imaginary alternate
+  Vector<T> parts;  // real and imaginary parts alternate
 };
 template <typename T>
 struct ComplexLane {

@@ -21,7 +21,7 @@ namespace jaxcomm {
 // Returns the list of one rank, encoded as messages.h describes. Takes time proportional to the length of the list.
 std::vector<uint32_t> MessageList(std::string_view name, uint32_t rank);
 
-// Returns whether each sum adds all ranks' parts of a chunk at once, in rank order.
+// Returns whether each sum in the list adds all ranks' contributions to a chunk at once, in rank order.
 bool AddsInRankOrder(std::string_view name);
 bool IsBroadcast(std::string_view name);
 

@@ -18,10 +18,10 @@ namespace {
 
 constexpr size_t kMany = 1 << 13;  // with at least this number of moves, the schedule is improved only once
 
-constexpr double kNear = 0.02;             // a schedule is good enough at (1 + kNear) times the busiest port's time
+constexpr double kNear = 0.02;             // a schedule of (1 + kNear) times the busiest port's time is good enough
 constexpr int kTries = 8;                  // number of tries for each rule that chooses the next move
 constexpr double kMostSlack = 0.7;         // the longest wait for a port in a try, as a share of the move's seconds
-constexpr size_t kShiftedMoves = 1 << 14;  // number of moves that all tries with shifted starts may schedule together
+constexpr size_t kShiftedMoves = 1 << 14;  // maximum number of moves, summed over all tries with shifted starts
 constexpr double kMostShift = 1.0;         // the largest shift of a start time, as a share of the move's seconds
 
 constexpr double kLeastGain = 1e-6;  // a smaller relative improvement is ignored, because it may be a rounding error
@@ -53,9 +53,10 @@ class Scheduler {
   }
 
   // Tries several variants and returns the schedule that ends first. If links have different rates, it may help if a
-  // port does not carry a less urgent move at once, but waits a little for the other port of an urgent move. The first
-  // tries vary how long a port waits. They also vary which move has priority: the first move in the order, or the move
-  // whose port has the longest remaining work. The last tries shift the best schedule's start times at random.
+  // free port does not start a less urgent move at once, but waits a little until the other port of an urgent move is
+  // free. The first tries vary how long a port waits. They also vary which move has priority: the first move in the
+  // order, or the move whose port has the longest remaining work. The last tries shift the best schedule's start times
+  // at random.
   Timetable Best() {
     Timetable best = Improved();
     if (Count() == 0 || Count() >= kMany) return best;
@@ -147,7 +148,7 @@ class Scheduler {
     for (size_t move = 0; move < Count(); ++move) {
       if (waits[move] == 0) ready.push_back(move);
     }
-    std::vector<std::priority_queue<size_t, Indices, std::greater<>>> queues(routes);  // by route: places in `order`
+    std::vector<std::priority_queue<size_t, Indices, std::greater<>>> queues(routes);  // by route: indices into `order`
     std::vector<bool> is_waiting(routes), is_looked_at(routes);
     Indices looked_at;  // numbers of routes
     const auto look_at = [&](size_t route) {

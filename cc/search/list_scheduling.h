@@ -21,7 +21,7 @@ namespace jaxcomm {
 enum class MoveKind : int64_t {
   kReduce = 0,
   kCopy = 1,
-  kExchange = 2,  // the same chunk in both directions at once
+  kExchange = 2,  // the two ranks send each other the chunk at the same time
 };
 
 // The moves, in an order that gives the right values if the moves run one after another. All arrays are indexed by
@@ -38,7 +38,7 @@ struct PendingMoves {
   const MoveKind* kind;
   const double* seconds;   // time from the move's start to its arrival
   const int64_t* route;    // index in `ports_of` of the list of the move's ports
-  const int64_t* urgency;  // position in the order of urgency, from 0; the first move that can start is started
+  const int64_t* urgency;  // position in the order of urgency; 0 for the most urgent move
   IndexLists ports_of;     // by route, the ports of the route's moves
   // Seconds for which a move occupies each port in `ports_of`, at some time between the move's start and its arrival.
   // Therefore the port of a fast link can carry other moves while a slow link still carries this move.

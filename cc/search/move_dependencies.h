@@ -49,7 +49,7 @@ struct MoveDependencies {
 
   static MoveDependencies Of(const PendingMoves& moves) {
     const size_t cells = Index(moves.ranks) * Index(moves.chunks);
-    std::vector<Indices> written(cells), read(cells);  // by rank and chunk, since the last copy or exchange
+    std::vector<Indices> written(cells), read(cells);  // by rank and chunk: moves since the latest copy or exchange
     std::vector<std::pair<size_t, size_t>> before, after;
     Indices awaited;
     for (size_t move = 0; move < Index(moves.count); ++move) {

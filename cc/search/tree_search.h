@@ -26,7 +26,7 @@ struct TreeNetwork {
   int64_t links;
   double alpha;           // seconds per message, in addition to the transfer of its bytes
   const double* ready;    // by rank, the rank's arrival time
-  const int64_t* remote;  // by source and destination; 0 for the ports within a host, nonzero for those between hosts
+  const int64_t* remote;  // by source and destination: whether the message uses ports between hosts (nonzero or 0)
   const double* port_s;   // by source and destination, seconds to transfer the bytes at the slower of the two ports
   const int64_t* link;    // [stage][source][destination]; -1 if the path has no link at this stage
   const double* link_s;   // [stage][source][destination], seconds to transfer the bytes over the link
@@ -36,8 +36,8 @@ struct TreeNetwork {
 // that the rank sends, and the next message is the total that the rank receives. The root sends no sum, and neither the
 // root nor its partner receives a total. The numbers of these missing messages are ignored.
 struct ChunkTrees {
-  int64_t* up;       // the rank to which each rank sends its sum: the root for the partner, -1 for the root
-  int64_t* down;     // the rank that sends each rank the total: the root for the partner, -1 for the root
+  int64_t* up;       // the rank to which each rank sends its sum; the partner's entry is the root, the root's is -1
+  int64_t* down;     // the rank that sends the total to each rank; the partner's entry is the root, the root's is -1
   int64_t* partner;  // the root's partner, or -1 if it has none
   int64_t* order;    // all messages; if several messages can start at the same time, the first in this order starts
 };

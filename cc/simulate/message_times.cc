@@ -26,7 +26,7 @@ void FindTimes(const MessageNetwork& network, const MessageTimes& times) {
   std::vector<int64_t> waits(network.waits, network.waits + network.nodes);
   std::vector<Link> links(static_cast<size_t>(network.links));
   // An event is a time, a message and a link: at the event's time the message reaches the link. If the message is -1,
-  // the link can pass a waiting message at the event's time.
+  // the link can take the next waiting message at the event's time.
   using Event = std::tuple<double, int64_t, int64_t>;
   std::priority_queue<Event, std::vector<Event>, std::greater<Event>> events;
   std::vector<int64_t> next_stage(network.stages.first, network.stages.first + network.messages);
@@ -49,7 +49,7 @@ void FindTimes(const MessageNetwork& network, const MessageTimes& times) {
   const auto entry_of = [&](int64_t message) {
     return network.stages.members[next_stage[static_cast<size_t>(message)]] * network.messages + message;
   };
-  // Returns the earliest time at which the link can pass the message. The link may still be busy at that time if it
+  // Returns the earliest time at which the link can take the message. The link may still be busy at that time if it
   // needs only a part of the message's time (`taken` is less than `slowest`).
   const auto can_pass = [&](const Link& link, int64_t message) {
     const int64_t entry = entry_of(message);

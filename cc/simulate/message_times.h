@@ -1,12 +1,12 @@
 // Computes when a schedule's messages run. Each message starts as soon as everything that it waits for is done. If
-// several messages wait for a shared link, the message with the lowest number passes first.
+// several messages wait for a shared link, the link carries the message with the lowest number first.
 //
 //   MessageTimes times{start, free, end};   // arrays by node, with their values on entry
 //   FindTimes(network, times);              // replaces these values by the times
 //
-// A link passes a message's first byte on to the next link at once. The slowest link or port on a message's path
-// determines how long the message takes. A faster link on the path needs only a part of this time, and can pass other
-// messages during the rest.
+// A link forwards a message's first byte to the next link at once. The slowest link or port on a message's path
+// determines how long the message takes. A faster link on the path is busy for only a part of this time, and can carry
+// other messages during the rest.
 #pragma once
 
 #include <cstdint>

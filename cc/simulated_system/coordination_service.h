@@ -39,7 +39,7 @@ class CoordinationService {
   CoordinationService(Scheduler& scheduler, IsLast is_last) : scheduler_(scheduler), is_last_(std::move(is_last)) {}
 
   void Register(std::shared_ptr<Member> member) { starts_[member->number] = std::move(member); }
-  // Returns the latest start of a process.
+  // Returns the latest incarnation of a process.
   const std::shared_ptr<Member>& Latest(uint32_t process) const { return starts_.at(process); }
   // Reports that the member has ended. The other processes then stop waiting for the member.
   void ReportEnd(Member& member);
@@ -50,8 +50,8 @@ class CoordinationService {
   void Publish(const Entry& entry, Value value);
   // Returns and removes an entry. Returns nullopt if there is no such entry.
   std::optional<Value> Take(const Entry& entry);
-  // Waits for an entry that `other` publishes. Returns nullopt if `other` ends or has failed to connect, or when the
-  // time `until` has come.
+  // Waits for an entry that `other` publishes. Returns nullopt if `other` ends or has failed to connect, or if the time
+  // `until` is reached.
   std::optional<Value> Lookup(const Entry& entry, const Member& other, Nanoseconds until);
   // Reports that a process has failed to connect in a generation. The others then stop waiting for its entries.
   void PublishFailure(uint64_t generation, uint32_t process) { Publish({generation, process, 0, "failed"}, {}); }
@@ -61,7 +61,7 @@ class CoordinationService {
 
   Scheduler& scheduler_;
   const IsLast is_last_;
-  std::map<uint32_t, std::shared_ptr<Member>> starts_;  // the latest start of each process
+  std::map<uint32_t, std::shared_ptr<Member>> starts_;  // the latest incarnation of each process
   Barrier barrier_;
   std::map<Entry, Value> entries_;
 };

@@ -5,7 +5,7 @@
 namespace jaxcomm::simulated {
 namespace {
 
-constexpr uint64_t kCalls = 100;  // faults strike at some of the first kCalls calls
+constexpr uint64_t kCalls = 100;  // each fault begins at a random one of the first kCalls calls
 
 }  // namespace
 

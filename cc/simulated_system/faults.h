@@ -23,7 +23,7 @@ namespace jaxcomm::simulated {
 
 class Faults {
  public:
-  // `start` is called to start a process again.
+  // `start` starts a process again.
   Faults(Scheduler& scheduler, Network& network, const JobPlan& plan, CoordinationService& service,
          std::function<void(uint32_t)> start);
 

@@ -21,7 +21,7 @@
 namespace jaxcomm::simulated {
 namespace {
 
-constexpr Nanoseconds kRecovery = 120 * kSecond;  // limit for the recovery from the last fault
+constexpr Nanoseconds kRecovery = 120 * kSecond;  // time limit for the recovery from the last fault
 constexpr uint32_t kLastBlocks = 2;               // a history ends after this number of blocks without a failed call
 
 class JobHistory {
@@ -91,14 +91,14 @@ class JobHistory {
 }  // namespace
 
 void RunJobHistory(uint32_t seed) {
-  mallopt(M_MMAP_THRESHOLD, 1 << 30);  // otherwise each large buffer costs page faults
+  mallopt(M_MMAP_THRESHOLD, 1 << 30);  // without these options, each large buffer costs page faults
   mallopt(M_TRIM_THRESHOLD, 1 << 30);
   std::set_terminate([] {
     if (Scheduler::current() != nullptr) Scheduler::Get().Abort();
     std::abort();
   });
   std::make_unique<JobHistory>(seed).release()->Run();
-  _exit(0);  // the stacks of killed processes are never unwound
+  _exit(0);  // runs no destructors, because the stacks of killed processes are never unwound
 }
 
 }  // namespace jaxcomm::simulated

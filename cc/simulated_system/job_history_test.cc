@@ -1,5 +1,5 @@
-// Runs histories of simulated jobs (job_history.h), each in a child process. To run more histories, from a seed on, or
-// one with its trace:
+// Runs histories of simulated jobs (job_history.h), each in a child process. These commands run more histories,
+// beginning with a given seed, and one history with its trace:
 //
 //   SEED=2000 HISTORIES=100000 bazel run -c opt //cc/simulated_system:job_history_test
 //   SEED=7 TRACE=1 bazel run -c opt //cc/simulated_system:job_history_test
@@ -25,7 +25,7 @@
 namespace jaxcomm::simulated {
 namespace {
 
-constexpr unsigned kLimit = 120;  // seconds of a history
+constexpr unsigned kLimit = 120;  // time limit of a history, in seconds
 
 uint32_t FromEnvironment(const char* name, uint32_t otherwise) {
   const char* const value = std::getenv(name);
@@ -37,7 +37,7 @@ struct Ended {
   std::string output;
 };
 
-// Runs a history in a child process, which ends it.
+// Runs a history in a child process, which terminates after the history.
 Ended RunInChild(uint32_t seed) {
   const int file = memfd_create("output", MFD_CLOEXEC);
   const pid_t child = fork();
@@ -57,7 +57,8 @@ Ended RunInChild(uint32_t seed) {
 
 class JobHistoryTest : public testing::Test {
  protected:
-  // Decides whether system calls may read other processes' memory, which takes a child process.
+  // Makes PeerMemory check, in a child process, whether this process may read other processes' memory. The forked
+  // histories inherit the result.
   JobHistoryTest() { shm::PeerMemory(getpid(), 0, 0).CanRead(); }
 };
 

@@ -28,7 +28,7 @@ struct Member {
   Process* process;
   bool is_known_dead = false;                    // the coordination service counts this incarnation as ended
   bool is_replaced = false;                      // the process was started again, but this incarnation still runs
-  bool has_entered = false, has_failed = false;  // for the service's barrier
+  bool has_entered = false, has_failed = false;  // used by the service's barrier
   bool is_done = false;
 };
 

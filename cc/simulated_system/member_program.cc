@@ -13,12 +13,12 @@ namespace {
 
 constexpr double kDeadline = 5;  // seconds
 // The longest time that a call may take: the time until all ranks have arrived, plus the time from the last progress to
-// the deadline. Two processes that are stopped one after the other can delay a call for so long.
+// the deadline. A call takes that long if two processes are stopped one after the other.
 constexpr Nanoseconds kLongest = static_cast<Nanoseconds>(2 * kDeadline * kSecond) + 3 * kSecond;
-constexpr Nanoseconds kConnecting = 20 * kSecond;  // limit for connecting a generation
+constexpr Nanoseconds kConnecting = 20 * kSecond;  // time limit for connecting a generation
 constexpr size_t kSummed = 3000;                   // number of elements of the sums that select from several schedules
 constexpr size_t kLateSummed = 20001;              // number of elements of the sums that may leave out late segments
-constexpr int64_t kSegment = 1024;                 // bytes of such a segment
+constexpr int64_t kSegment = 1024;                 // number of bytes of a segment of these sums
 
 float Summand(uint32_t rank, uint32_t call, size_t index) {
   return 0.1f * static_cast<float>(Word(rank, call, index) % 1000);

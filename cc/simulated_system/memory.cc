@@ -1,5 +1,5 @@
 // Allocations of the simulated processes. While a process lacks memory, some of its allocations fail as in the core's
-// operator new: small ones abort the process, and large ones throw.
+// operator new: a failed small allocation aborts the process, and a failed large allocation throws.
 #include <cstdlib>
 #include <new>
 

@@ -11,7 +11,7 @@ namespace jaxcomm::simulated {
 namespace {
 
 constexpr size_t kSegmentBytes = 1448;         // tcpi_snd_mss
-constexpr Nanoseconds kProbes = 10 * kSecond;  // an idle connection ends after this time of unanswered probes
+constexpr Nanoseconds kProbes = 10 * kSecond;  // an idle connection ends if no probe is answered for this time
 constexpr Nanoseconds kRepeats = 200 * kMillisecond;
 
 Network* the_network = nullptr;
@@ -22,7 +22,7 @@ Nanoseconds RandomTime(Nanoseconds limit) {
   return static_cast<Nanoseconds>(TheScheduler().Random(static_cast<uint64_t>(limit + 1)));
 }
 
-// Returns the time at which `bytes` bytes, if sent now, have left the link's sender.
+// Occupies the link for `bytes` bytes. Returns the time at which their last byte leaves the sender.
 Nanoseconds Occupy(Link& link, size_t bytes) {
   link.free_at = std::max(link.free_at, Now()) + static_cast<Nanoseconds>(bytes) * kSecond / link.bytes_per_second;
   return link.free_at;
@@ -198,7 +198,8 @@ void TcpSocket::CheckAlive() {
   Changed();
 }
 
-// An idle connection is probed once a second.
+// Returns the time at which the peer was last heard. Idle connections are probed once a second, so an idle peer that
+// can be reached was heard half a second ago.
 Nanoseconds TcpSocket::LastHeard() const {
   if (queued_ > 0) return heard_;
   if (!is_cut()) return std::max(heard_, Now() - kSecond / 2);
@@ -297,7 +298,7 @@ void Network::Cut(Link& link) {
     const auto check = [weak = weak] {
       if (const auto socket = weak.lock()) socket->CheckAlive();
     };
-    // Checks a few times, because the last bytes may be acknowledged over the other direction meanwhile.
+    // Checks several times, because the peer may still acknowledge the last bytes if only one direction is cut.
     for (int i = 1; i <= 4; ++i) scheduler_.At(Now() + kProbes + i * kSecond, check);
   }
 }

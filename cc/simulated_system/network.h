@@ -32,19 +32,19 @@ namespace jaxcomm::simulated {
 struct LinkQuality {
   int64_t bytes_per_second = 1000000000;
   double loss = 0;      // share of datagrams that are lost
-  uint32_t mtu = 9000;  // bytes of the largest datagram that passes; longer ones vanish
+  uint32_t mtu = 9000;  // size of the largest datagram that passes, in bytes; larger datagrams are lost
 };
 
 class Link : public LinkQuality {
  public:
   Nanoseconds delay = 50 * kMicrosecond, jitter = 0;
   double repeats = 0;          // share of datagrams that arrive twice
-  LinkQuality without_faults;  // the properties before the faults that now last
+  LinkQuality without_faults;  // the properties that the link had before its current faults
   int faults = 0;
   bool is_cut = false;
   Nanoseconds cut_since = 0;
   Nanoseconds free_at = 0;
-  std::vector<std::function<void()>> deferred;  // run after the link is mended
+  std::vector<std::function<void()>> deferred;  // functions to run after the link is mended
 };
 
 // A file descriptor of a simulated process.
@@ -112,8 +112,8 @@ class TcpSocket final : public Descriptor {
   Link& in_;
   std::shared_ptr<TcpSocket> peer_;
   const size_t send_room_, receive_room_;
-  std::deque<Segment> flight_;  // sent, not yet delivered
-  size_t queued_ = 0;           // bytes that the peer has not acknowledged
+  std::deque<Segment> flight_;  // segments that were sent but not yet delivered
+  size_t queued_ = 0;           // number of bytes that the peer has not acknowledged
   uint64_t acknowledged_ = 0;
   Nanoseconds heard_ = 0;
   std::string received_;
@@ -126,7 +126,7 @@ class UdpSocket final : public Descriptor {
  public:
   struct Datagram {
     std::string bytes;
-    Nanoseconds arrived;  // by the wall clock
+    Nanoseconds arrived;  // arrival time by the wall clock
   };
 
   UdpSocket(Link& out, Address peer_address) : peer_address(peer_address), out_(out) {}

@@ -1,4 +1,4 @@
-// The C library's checked longjmp refuses to jump from one stack to another.
+// Without this line, longjmp would be the C library's checked version, which refuses to jump from one stack to another.
 #undef _FORTIFY_SOURCE
 #include "cc/simulated_system/scheduler.h"
 
@@ -39,7 +39,7 @@ Exceptions& TheExceptions() { return *reinterpret_cast<Exceptions*>(abi::__cxa_g
   setcontext(&next.start);
 }
 
-// Finds the thread-local variables of the program. The first object that the function is called for is the program.
+// Finds the thread-local variables of the program. dl_iterate_phdr passes the program as the first object.
 int FindLocals(dl_phdr_info* object, size_t, void* found) {
   for (int i = 0; i < object->dlpi_phnum; ++i) {
     if (object->dlpi_phdr[i].p_type != PT_TLS) continue;
@@ -59,7 +59,7 @@ void Scheduler::Abort() {
   const InSystem system;
   const auto is_own = [](const auto& lock) { return lock.second.holder == current_task; };
   for (auto held = locks_.begin(); (held = std::find_if(held, locks_.end(), is_own)) != locks_.end();) {
-    Unlock(held->first);  // the system's processes do not share locks, but the simulated ones do
+    Unlock(held->first);  // other simulated processes may use this lock, unlike real processes
   }
   aborted_(*current_task->process);
   Block({1, 1});
@@ -216,7 +216,7 @@ void Scheduler::RunEvents() {
     if (!process->is_dying || process->state == Process::State::kKilled) continue;
     const auto holds = [&](const auto& task) { return task->process == process.get() && task->shared_locks > 0; };
     if (std::any_of(tasks_.begin(), tasks_.end(), holds)) {
-      process->state = Process::State::kRuns;  // even if it was stopped
+      process->state = Process::State::kRuns;  // a stopped process continues until it has released its locks
       continue;
     }
     process->state = Process::State::kKilled;

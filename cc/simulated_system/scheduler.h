@@ -59,7 +59,7 @@ struct Task {
   Process* process;
   State state = State::kRunnable;
   Key key{};          // while blocked
-  uint32_t bits = 0;  // while blocked: as in FUTEX_WAIT_BITSET
+  uint32_t bits = 0;  // while blocked: the bit mask, as in FUTEX_WAIT_BITSET
   Nanoseconds until = kNever;
   bool is_woken = false;         // whether Wake, not the clock, ended the wait
   int shared_locks = 0;          // number of held locks that several processes use
@@ -69,7 +69,7 @@ struct Task {
   void* argument = nullptr;
   void* result = nullptr;
   ucontext_t start;        // the context of the first turn
-  bool has_begun = false;  // has had its first turn
+  bool has_begun = false;  // whether the task has had its first turn
   jmp_buf turn;            // valid once the task has begun, while another task has the turn
   std::unique_ptr<std::byte[]> stack;
   std::vector<std::byte> locals;  // the thread-local variables, while another task has the turn
@@ -115,7 +115,7 @@ class Scheduler {
   void Yield();
   // Sets the function that runs when a process has aborted.
   void OnAbort(std::function<void(Process&)> aborted) { aborted_ = std::move(aborted); }
-  // Waits until Wake is called for the key. Returns false if the time `until` comes first.
+  // Waits until Wake is called for the key. Returns false if the time `until` is reached first.
   bool Block(Key key, Nanoseconds until = kNever, uint32_t bits = ~uint32_t{0});
   void SleepUntil(Nanoseconds until) { Block({1, 0}, until, 0); }
   // Wakes up to `most` tasks that wait on the key. Returns their number.
@@ -123,12 +123,13 @@ class Scheduler {
   // Runs an event, which must not block, when the clock reads `time`.
   void At(Nanoseconds time, std::function<void()> event) { events_.emplace(time, std::move(event)); }
 
-  // The locks are real locks that no other thread can hold, so that their memory is as the C library expects it.
+  // Lock, TryLock and Unlock also lock and unlock the real mutex, so that its memory is as the C library expects. No
+  // system thread ever waits for the real mutex.
   void Lock(pthread_mutex_t* mutex);
   int TryLock(pthread_mutex_t* mutex);
   void Unlock(pthread_mutex_t* mutex);
 
-  // Ends this system process with a message, because the history shows a fault.
+  // Ends this system process and prints `why`, because the history shows an error in the tested code.
   [[noreturn]] void Fail(const std::string& why);
   // Adds a line to the history, which TRACE=1 prints.
   void Trace(const std::string& line);

@@ -54,7 +54,7 @@ TEST(OutputQueueTest, OrdinaryFramesGoFirstWhereItGrowsFull) {
     queue.Add(FrameOf(kSize, 0, kOrdinary), kRate, 0);
     queue.Add(FrameOf(kSize, 0, kImportant), kRate, 0);
   }
-  EXPECT_EQ(queue.counts(0).ordinary_drops, 7);   // 2 of 9 ordinary frames arrive before the queue holds 4
+  EXPECT_EQ(queue.counts(0).ordinary_drops, 7);   // 2 of 9 ordinary frames arrive before the queue holds 4 frames
   EXPECT_EQ(queue.counts(0).important_drops, 1);  // 8 of 9 important frames fill the rest of the buffer
   int64_t end = 0;
   EXPECT_EQ(Drain(&queue, &end).size(), 10u);

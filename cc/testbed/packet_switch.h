@@ -61,7 +61,7 @@ class PacketSwitch {
 
   // Sets the rate and loss of a link. Frames on the link arrive no later than if they started at `now` at the new rate.
   void SetLink(size_t port, Link link, int64_t now);
-  // Does the same with the links between a spine and all leaves.
+  // Sets the rate and loss of the links between a spine and all leaves, as SetLink does for one link.
   void SetSpine(size_t spine, Link link, int64_t now);
 
   size_t num_ports() const { return ports_.size(); }
@@ -96,7 +96,7 @@ class PacketSwitch {
 
     int64_t at = kNever;
     Kind kind = kToHost;
-    size_t index = 0;  // of the port or of the uplink
+    size_t index = 0;  // index of the port or of the uplink
   };
 
   NextDeparture FindDeparture() const;

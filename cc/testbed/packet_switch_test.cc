@@ -152,7 +152,7 @@ TEST(PacketSwitchTest, FramesOnALinkThatIsRepairedNeedNoLonger) {
 TEST(PacketSwitchTest, FramesWithoutReceiverAreDropped) {
   Hosts hosts(2);
   PacketSwitch packet_switch(hosts.Ports(), Limits(1 << 20, 1 << 20), &hosts);
-  hosts.Send(0, 7, 1);                                    // there is no such host
+  hosts.Send(0, 7, 1);                                    // to a host that does not exist
   hosts.Send(0, 0, 1);                                    // to the sender itself
   hosts.sent[0].push_back({std::vector<std::byte>(3)});   // no header
   hosts.sent[0].push_back({std::vector<std::byte>(14)});  // a header without a packet
@@ -195,7 +195,7 @@ TEST_F(FabricTest, OnlyFramesToAnotherLeafCrossASpine) {
   Send(0, 2, 1);
   fabric.Run(0, 2 * kSize);
   EXPECT_EQ(hosts_.received[1].size(), 1u);
-  EXPECT_EQ(fabric.Run(2 * kSize, 5 * kSize - 1), 5 * kSize);  // 2 links to a host, 2 links of a spine, after a frame
+  EXPECT_EQ(fabric.Run(2 * kSize, 5 * kSize - 1), 5 * kSize);  // waits for the first frame, then crosses 4 links
   EXPECT_TRUE(hosts_.received[2].empty());
   EXPECT_EQ(fabric.Run(5 * kSize, 5 * kSize), kNever);
   EXPECT_EQ(hosts_.received[2].size(), 1u);
@@ -220,7 +220,7 @@ TEST_F(FabricTest, FlowsSpreadAndEachKeepsItsSpine) {
 TEST_F(FabricTest, ASpineHasItsRateInEachDirection) {
   PacketSwitch fabric(Ports(), limits_, &hosts_, {{kRate, 0}, {kRate / 4, 0}});
   Send(0, 2, FlowOver(1, 2), 10);
-  EXPECT_EQ(fabric.Run(0, 46 * kSize - 1), 46 * kSize);  // 1 + 10 * 4 + 4 + 1
+  EXPECT_EQ(fabric.Run(0, 46 * kSize - 1), 46 * kSize);  // host's link 1, to the spine 10 * 4, from the spine 4, host 1
   EXPECT_EQ(hosts_.received[2].size(), 9u);
 }
 

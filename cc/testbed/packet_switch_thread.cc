@@ -17,7 +17,7 @@ namespace jaxcomm {
 namespace {
 
 constexpr int64_t kMillisecond = 1000 * 1000, kSecond = 1000 * kMillisecond;
-constexpr int64_t kMostLate = 50 * kMillisecond;  // a frame that has waited longer counts as sent this long ago
+constexpr int64_t kMostLate = 50 * kMillisecond;  // a frame that has waited for longer counts as sent kMostLate ago
 constexpr int64_t kShortestSleep = 10 * 1000;     // a shorter sleep would take longer than asked for
 constexpr int64_t kLongestSleep = kSecond / 20;   // after this time the thread checks whether it should stop
 constexpr int kNiceness = -15;                    // keeps the thread punctual when the hosts' processes use all cores

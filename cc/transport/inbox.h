@@ -33,7 +33,7 @@ struct Incoming {
   uint32_t process;
   MessageId id;
   int64_t bytes;
-  std::vector<Span> spans;  // the destination; empty: the bytes are dropped
+  std::vector<Span> spans;  // the destination; empty if the bytes are dropped
   std::optional<Posted> posted;
   std::shared_ptr<std::byte> early;
 };

@@ -33,7 +33,7 @@ struct LossLimit {
   LossLimit(int64_t bytes, std::optional<TimePoint> until = std::nullopt) : bytes(bytes), until(until) {}
 
   int64_t bytes;
-  std::optional<TimePoint> until;  // the sender's value only says that there is a time limit
+  std::optional<TimePoint> until;  // on the sender, any value means that there is a time limit
 };
 
 // Bytes [begin, end) of a message.

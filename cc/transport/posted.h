@@ -33,12 +33,12 @@ struct Posted {
   int64_t bytes;  // number of bytes of all spans
   bool accepts_view;
   Received done;
-  std::shared_ptr<Loss> loss = nullptr;  // null: the whole message must arrive
+  std::shared_ptr<Loss> loss = nullptr;  // null if the whole message must arrive
 };
 
 // Returns the error of a message that differs in size from its Post.
 Status WrongSize(const MessageId& id, int64_t bytes, int64_t expected);
-// Returns the error of a message that did not come from process `expected`.
+// Returns the error of a message from another process than `expected`, the only process that may send it.
 Status WrongSender(const MessageId& id, uint32_t expected);
 // Returns the name of the message in error texts: "segment 0 of message 1 from rank 1 to rank 0 of call 1.2.3".
 std::string NameOf(const MessageId& id);
@@ -62,7 +62,7 @@ class EarlyMessages {
   void DropIncomplete(uint32_t process);
 
  private:
-  static constexpr int64_t kOverhead = 256;  // bytes; added to each message to bound the number of small messages
+  static constexpr int64_t kOverhead = 256;  // bytes added to each message's size; limits the number of small messages
 
   void Release(const Message& message) { bytes_[message.process] -= message.bytes + kOverhead; }
 

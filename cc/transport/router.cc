@@ -69,7 +69,7 @@ void Router::EndExpecting() {
 }
 
 void Router::Help(std::chrono::nanoseconds limit, bool yields, const std::function<bool()>& over) {
-  if (used_.size() > 2) return Flush();  // with two used transports, one leads to this process itself
+  if (used_.size() > 2) return Flush();  // if only two are used, one of them leads to this process itself
   for (const uint32_t index : used_) transports_[index]->Help(limit, yields, over);
 }
 

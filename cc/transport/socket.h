@@ -11,10 +11,10 @@
 
 namespace jaxcomm {
 
-// A process counts as gone if its host acknowledges no byte for this time. The time is longer than a switch needs to
-// find another path, or a virtual machine needs to migrate. The time is shorter than the deadline of a call. A process
-// that is stopped or too busy to read does not count as gone while its host answers: only deadlines limit the wait for
-// such a process. SocketTransport::FindSilent applies this limit to all kinds of sockets.
+// A process counts as gone if its host acknowledges no byte for this time. A switch finds another path, and a virtual
+// machine migrates, in less time. The deadline of a call is longer. A process that is stopped or too busy to read does
+// not count as gone while its host answers: only deadlines limit the wait for such a process.
+// SocketTransport::FindSilent applies this limit to all kinds of sockets.
 constexpr std::chrono::seconds kSilence(10);
 
 // Makes the socket non-blocking, turns off the delay of Nagle's algorithm, and turns on probes of an idle connection.
@@ -27,8 +27,8 @@ Status PrepareSocket(int socket);
 class ConnectionWatch {
  public:
   // Returns a reason if an answer of the host is due and none has arrived since the last call, which was `since` ago.
-  // An answer is due to probes, and to bytes in flight while the host's receive window is open. The reason is a text
-  // for the user, and says that the host has been silent for `limit`.
+  // The host must answer probes, and also bytes in flight while its receive window is open. The reason is a text for
+  // the user, and says that the host has been silent for `limit`.
   std::optional<std::string> Look(int socket, std::chrono::nanoseconds since, std::chrono::nanoseconds limit);
 
  private:

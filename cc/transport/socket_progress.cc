@@ -33,8 +33,8 @@ void SocketTransport::Work() {
   Depart(lock);
 }
 
-// Waits while another thread polls the sockets or may soon poll them. If this thread polled too, one message would wake
-// both threads, which takes longer than the rest of a small call.
+// Waits while another thread polls the sockets or may soon poll them. If this thread polled, too, one message would
+// wake both threads. Waking both takes longer than the rest of a small call.
 void SocketTransport::Pause(Lock& lock) {
   while (server_ != std::thread::id() || (!MustServe() && Clock::now() < quiet_since_ + kQuiet)) {
     if (server_ == std::thread::id()) OnPause(kQuiet);

@@ -48,8 +48,8 @@ inline bool HasGaps(const std::vector<Span>& spans) {
 }
 
 // Copies as std::memcpy does, but in blocks if the page offset of `to` is 1 to 63 bytes above the page offset of
-// `from`. At such offsets, the instruction `rep movsb` takes ten times as long on some processors, and std::memcpy uses
-// it for large arrays. Such offsets are common for arrays that follow a small array in a call.
+// `from`. At such offsets, the instruction `rep movsb`, which std::memcpy uses for large arrays, takes ten times as
+// long on some processors. Such offsets are common for arrays that follow a small array in a call.
 inline void CopyBytes(std::byte* to, const std::byte* from, int64_t bytes) {
   const uintptr_t behind = (reinterpret_cast<uintptr_t>(to) - reinterpret_cast<uintptr_t>(from)) % 4096;
   const int64_t block = behind > 0 && behind < 64 ? 1024 : bytes;

@@ -1,4 +1,4 @@
-"""The text and the record of a DeadlineError for a call that XLA runs, from the rows of all processes."""
+"""The text and the record of a DeadlineError for a call that XLA runs, made from the rows that processes publish."""
 
 from __future__ import annotations
 
@@ -57,7 +57,7 @@ def find(call: OpenCall, rows: Mapping[int, ArrivalsRow], silent: Collection[int
 
 
 def without_rows(call: OpenCall) -> Finding:
-    """The finding if the job's key-value store does not answer, so that the other ranks' places are unknown."""
+    """The finding for a job whose key-value store does not answer: the other ranks' places are unknown."""
     group = call.site.group_of(call.rank)
     own = group.index(call.rank)
     text = (

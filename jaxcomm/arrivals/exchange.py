@@ -17,7 +17,7 @@ from jaxcomm.errors import JaxcommError
 _ROWS: Final = "arrivals/rows"
 _OVERDUE: Final = "arrivals/overdue"
 _LONGEST_PERIOD_S: Final = 1.0
-_STOP_S: Final = 2.0  # time that an ending process waits until its last row is published
+_STOP_S: Final = 2.0  # time limit for publishing the last row of an ending process
 
 
 class Exchange:
@@ -36,7 +36,7 @@ class Exchange:
         self._is_asked = False
         self._announcement: str | None = None
         self._beat, self._next = 0, 0.0
-        self.rows: dict[int, ArrivalsRow] = {}  # by process, the rows that were read last
+        self.rows: dict[int, ArrivalsRow] = {}  # the rows that were read last, by process
         self.overdue: str | None = None  # the announcement that was read last; it may come from any process
 
     def start(self) -> None:

@@ -18,7 +18,7 @@ _LARGEST: Final = 4096  # maximum number of sites that a core records, as in cc/
 
 
 class Rank(NamedTuple):
-    """A rank of a call: its process, and JAX's number of its device."""
+    """A rank of a call: its process, and JAX's id of its device."""
 
     process: int
     device: int
@@ -30,9 +30,9 @@ class WatchedSite(NamedTuple):
     Attributes:
       name: the operation, and the bucket if the call has one.
       axes: names of the axes, separated by commas.
-      plan: the first letters of the plan's hash, or "lax" without a plan.
-      bytes: the bytes of a rank's operands.
-      line: the line of the user's code, such as "train.py:57"; "" if unknown.
+      plan: the first characters of the plan's hash, or "lax" without a plan.
+      bytes: number of bytes in a rank's operands.
+      line: the place of the call in the user's code, such as "train.py:57"; "" if unknown.
       groups: the ranks of each group.
     """
 
@@ -44,11 +44,11 @@ class WatchedSite(NamedTuple):
     groups: tuple[tuple[Rank, ...], ...]
 
     def to_json(self) -> str:
-        """The description as the attribute of a custom call."""
+        """The description as JSON, for an attribute of a custom call."""
         return json.dumps(self, separators=(",", ":"))
 
     def group_of(self, rank: Rank) -> tuple[Rank, ...]:
-        """The ranks of a rank's group; empty if no group has the rank."""
+        """The ranks of the group that contains `rank`; empty if no group contains it."""
         return next((group for group in self.groups if rank in group), ())
 
 
@@ -56,11 +56,11 @@ class DeviceCalls(NamedTuple):
     """The calls of one device at one site.
 
     Attributes:
-      arrived: the number of the latest call, from 1, at which the device has arrived.
-      ended: the number of calls that ended.
+      arrived: the number of the latest call at which the device has arrived; the first call has number 1.
+      ended: the number of calls that have ended.
       is_open: whether the latest call has not ended.
       for_s: seconds since the latest arrival or end.
-      took_s: seconds from the device's arrival to the call's end, by number, for some of the latest calls.
+      took_s: seconds from the device's arrival to the call's end, by the call's number, for some of the latest calls.
     """
 
     arrived: int
@@ -70,7 +70,8 @@ class DeviceCalls(NamedTuple):
     took_s: dict[int, float]
 
 
-# Keys: the site's key, and JAX's number of the device. Sites with the latest calls come first.
+# Maps a site's key, and then JAX's id of a device, to the device's calls at the site. Sites with the latest calls come
+# first.
 Recorded = dict[str, dict[int, DeviceCalls]]
 
 _cores: list[tuple[Core, str]] = []  # the cores that record arrivals, each with JAX's name of its platform
@@ -136,8 +137,8 @@ def site(key: str) -> WatchedSite | None:
 
 
 def _device_numbers(platform: str) -> dict[int, int]:
-    """JAX's number of each device of this process, by the number that the core uses."""
+    """JAX's id of each device of this process, by the number that the core uses; empty if the two are always equal."""
     if platform == "cpu":
-        return {}  # the core uses JAX's numbers
+        return {}  # the core uses JAX's device ids
     devices: list[Any] = jax.local_devices(backend=platform)
     return {device.local_hardware_id: device.id for device in devices}

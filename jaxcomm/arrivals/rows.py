@@ -10,13 +10,13 @@ from jaxcomm.arrivals import records
 from jaxcomm.arrivals.records import DeviceCalls, Recorded
 from jaxcomm.errors import JaxcommError
 
-_MOST: Final = 64  # maximum number of sites in a row, times devices
+_MOST: Final = 64  # a row has at most _MOST // devices sites, or _LEAST_SITES if that is more
 _MOST_CALLS: Final = 8  # maximum number of calls of a device at a site
 _LEAST_SITES: Final = 8
 
 
 class Latest(NamedTuple):
-    """A device's latest call: its site, its text, and whether it is open. `for_s`: seconds since it began or ended."""
+    """A device's latest call: the site's key, `call_text`, whether it is open, and seconds since it began or ended."""
 
     key: str
     text: str
@@ -30,7 +30,7 @@ class ArrivalsRow(NamedTuple):
     Attributes:
       process: the process.
       host: the name of its host.
-      beat: the number of the row, from 1. A process whose beat does not change does not run.
+      beat: the number of the row, from 1. If a process's beat stays the same, the process is not running.
       has_ended: whether the process has ended its program.
       latest: the latest call of each device.
       sites: the recorded calls of the sites with the latest calls.

@@ -16,7 +16,7 @@ from jaxcomm.arrivals.watcher import Watcher
 from jaxcomm.distributed import forks
 from jaxcomm.environment import EXIT_AT_DEADLINE, is_on
 
-_READ_S = 0.5  # time in which the store must answer
+_READ_S = 0.5  # time limit for the store's answer
 
 
 @functools.cache
@@ -46,10 +46,10 @@ class _RecordedCalls:
         self._lock = threading.Lock()  # guards `_totals`
 
     def register_program(self, name: str, data: bytes) -> None:
-        """Does nothing: XLA runs these calls."""
+        """Does nothing, because XLA runs these calls, not the core."""
 
     def set_deadline(self, seconds: float) -> None:
-        """Does nothing: the threads ask for the deadline."""
+        """Does nothing, because the threads read the deadline whenever they need it."""
 
     def sites(self) -> list[dict[str, Any]]:
         """The records of call sites."""

@@ -28,7 +28,7 @@ class _Label(NamedTuple):
 
 
 class _Total:
-    """The sums over the calls of a label."""
+    """The sums over all calls with one label."""
 
     def __init__(self, ranks: int) -> None:
         self.calls = 0
@@ -87,7 +87,7 @@ class Totals:
         self._failures = failures
         self._totals: dict[_Label, _Total] = {}
         self._ended: dict[_Counted, int] = {}  # number of calls that have been counted
-        self._seen: dict[_Counted, int] = {}  # the number of the last call of the sample
+        self._seen: dict[_Counted, int] = {}  # the number of the latest sampled call whose times have been added
         self._failed: dict[str, int] = {}  # number of failed calls that have been counted
 
     def reset(self, own: Recorded) -> None:

@@ -21,12 +21,12 @@ from jaxcomm.log import say, say_once
 
 EXIT_CODE: Final = 75  # exit code at the deadline; EX_TEMPFAIL of sysexits.h, which means: try again
 
-_LOOK_S: Final = 0.2  # time between two looks
+_LOOK_S: Final = 0.2  # time between two searches for overdue calls
 _SETTLE_S: Final = 0.4  # time after the deadline in which the last rank may still arrive
-_READ_S: Final = 0.25  # time in which the store must answer
-_SILENCE_S: Final = 2.5  # a process without a new row for this time does not run
+_READ_S: Final = 0.25  # time limit for the store's answer
+_SILENCE_S: Final = 2.5  # a process that publishes no row for this time counts as not running
 _GRACE_S: Final = 2.5  # time in which the other processes read an announcement before this process ends
-_LATER_S: Final = 1.5  # extra wait of process 0, because JAX ends all processes when their store ends
+_LATER_S: Final = 1.5  # extra wait of process 0, the usual server of the store; without a store, JAX ends all processes
 _MOST_KEPT: Final = 16  # maximum number of failed calls that are kept
 
 
@@ -38,7 +38,7 @@ class _NumberedCall(NamedTuple):
 
 
 class _OverdueCall(NamedTuple):
-    """An announcement: the call, the error's text and record, and the call's entry in dumps, without its time."""
+    """An announcement: a call, its error's text and record, and its entry for dumps, without the call's start time."""
 
     key: str
     number: int
@@ -48,7 +48,7 @@ class _OverdueCall(NamedTuple):
 
 
 class Watcher:
-    """Logs the culprit of each call that is not complete at the deadline, once in each process."""
+    """Logs the culprit if calls are not complete at the deadline, with one line for all calls that are open then."""
 
     def __init__(self, process: int, exchange: Exchange | None) -> None:
         """Takes the number of this process, and the exchange, or None in a job of one process."""
@@ -56,9 +56,9 @@ class Watcher:
         self._exchange = exchange
         self._stopping = threading.Event()
         self._thread = threading.Thread(target=self._run, name="jaxcomm arrivals", daemon=True)
-        self._beats: dict[int, int] | None = None  # the beat of each process, at the first look before the deadline
+        self._beats: dict[int, int] | None = None  # each process's beat, read shortly before the deadline
         self._logged: list[_NumberedCall] = []
-        self._reported: set[_NumberedCall] = set()  # calls that were open when this process reported one of them
+        self._reported: set[_NumberedCall] = set()  # calls that were open at this process's latest report
         self._failed: list[dict[str, Any]] = []
         self._announced: str | None = None
 
@@ -72,11 +72,11 @@ class Watcher:
         self._thread.join(2 * _LOOK_S)
 
     def failures(self, key: str) -> int:
-        """The number of calls of a site that were open at the deadline."""
+        """The number of a site's calls that were logged as open at the deadline."""
         return sum(each.key == key for each in self._logged)
 
     def calls(self) -> dict[str, list[dict[str, Any]]]:
-        """The calls that were open at the deadline, and the latest call of each device, for dumps."""
+        """The calls that were logged as open at the deadline, and the latest call of each device, for dumps."""
         now_us, devices = time.monotonic() * 1e6, []
         for process, row in self._rows().items():
             for device, latest in row.latest.items():
@@ -105,7 +105,7 @@ class Watcher:
             self._report(deadline_s)
 
     def _report(self, deadline_s: float) -> None:
-        """Logs the culprit of the overdue call that has been open for the longest time.
+        """Logs the culprit of one overdue call: the longest open call with missing ranks, or else the longest open one.
 
         Other calls that are open at the same time are not logged: they wait for the same ranks, or for this call.
         """
@@ -176,7 +176,7 @@ def _numbered(call: OpenCall) -> _NumberedCall:
 
 
 def _dumped(call: OpenCall, finding: Finding) -> dict[str, Any]:
-    """The call as in `profile.dump_file`."""
+    """The call's entry for dumps, in the format of `profile.dump_file`."""
     group = call.site.group_of(call.rank)
     return {
         "name": call.site.name,

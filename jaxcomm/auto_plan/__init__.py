@@ -1,7 +1,7 @@
 """Plans that renew themselves: `jaxcomm.init(plan="auto")`.
 
 A job of several processes begins with the default schedules, and measures the links at the start. The first process
-watches when ranks arrive in the run's own calls, and how long these calls take. When a rank becomes late, or the late
+watches when ranks arrive at the run's own calls, and how long these calls take. When a rank becomes late, or the late
 ranks or their lateness change, the first process plans in a separate process. All processes then switch to the plan at
 the same launch of each step, without compiling again. If steps do not become shorter, the processes switch back. When
 calls have become slower or faster and stay so, all processes hold the calls of one launch and measure the links again.
@@ -11,8 +11,8 @@ what changed and what the plan gained.
 When a process ends, planning also ends. It starts again when `live_devices` has connected the live processes, or when
 the remaining processes call `jaxcomm.init(mesh, plan="auto")`.
 
-Plans cover all-reduces over all ranks, in steps that are called repeatedly. A whole training in one call is a single
-launch, so its plan never changes.
+Plans cover all-reduces over all ranks, in steps that are called repeatedly. If a whole training run is one call, it is
+a single launch, so its plan never changes.
 
 May be imported by backend and initialize; imports choice, distributed, ffi, measure, plan, profile and schedules. Runs
 the command `jaxcomm plan`.

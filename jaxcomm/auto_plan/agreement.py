@@ -32,7 +32,7 @@ from jaxcomm.errors import JaxcommError
 _POLL_S: Final = 0.02
 _ANSWERS_S: Final = 60.0  # time limit for all processes' replies to the first process
 _OUTCOME_S: Final = 150.0  # time limit for the first process to publish the outcome
-_AHEAD_S: Final = 1.0  # a switch is planned for this many seconds later, plus _AHEAD launches
+_AHEAD_S: Final = 1.0  # a switch is planned this many seconds plus _AHEAD launches ahead
 _AHEAD: Final = 4  # launches; see _AHEAD_S
 _HELD_S: Final = 30.0  # in a pause, a process calls `in_pause` after this time even if none of its calls waits
 
@@ -81,7 +81,7 @@ class Agreement(Generic[_T]):
         self._process, self._processes, self._name, self._end = process, processes, name, end
         self._in_pause = in_pause
         self._number = 0
-        self._published: list[int] = []  # the numbers whose keys are in the store
+        self._published: list[int] = []  # numbers of the switches and pauses whose keys are in the store
 
     def propose(self, plan: str) -> bool:
         """Switches all processes to a plan.

@@ -29,12 +29,13 @@ from jaxcomm.plan import Plan, files
 from jaxcomm.profile import Profile
 from jaxcomm.schedules import Schedule
 
-# Time between two measurements of links, divided by a measurement's time. Measurements thus take about 1 % of the run.
+# Minimum time between two measurements of the links, as a multiple of a measurement's time. Measurements thus take at
+# most about 1 % of the run.
 _RARELY: Final = 100
 _FIRST_S: Final = 30.0  # time from the start until the links may be measured again
 _SELDOM_S: Final = 3600.0  # maximum time until the links may be measured again
 _LOOK_S: Final = 0.5
-_COST: Final = 200  # time between two looks, divided by a look's CPU time; looks take at most 0.5 % of a core
+_COST: Final = 200  # time between two looks at the calls, divided by a look's CPU time: at most 0.5 % of a core
 _FOLLOW_S: Final = 0.1
 _TRIES: Final = 5  # attempts to find a launch at which all processes can switch
 _IDLE_S: Final = 60.0  # the comparison ends after this time without a call under the plan
@@ -86,8 +87,8 @@ class AutoPlan:
         self._file: Plan | None = None
         self._planned_for: Situation | None = None
         self._measure_from = time.monotonic() + _FIRST_S
-        self._in_vain = 0  # number of consecutive measurements of the links after which no plan gained
-        self._too_little_s = 0.0  # lateness up to which no plan gains with these links
+        self._in_vain = 0  # number of measurements of the links since a plan last made steps shorter
+        self._too_little_s = 0.0  # lateness up to which no plan makes steps shorter with these links
         self._pause = _LOOK_S
         self._run = self._decide if process == processes[0] else self._follow
         self._thread: threading.Thread | None = None
@@ -246,7 +247,7 @@ class AutoPlan:
         return found if found and {*planned.late} <= {*found.late} else planned
 
     def _remember_in_vain(self) -> None:
-        """Remembers that no plan gains for a lateness of up to CHANGED times the present lateness."""
+        """Remembers that no plan makes steps shorter if the lateness is at most CHANGED times the present lateness."""
         if self._planned_for is not None:
             self._too_little_s = max(self._too_little_s, CHANGED * self._planned_for.by_s)
 
@@ -271,7 +272,7 @@ class AutoPlan:
         return bool(switched)
 
     def _try(self, agree: Callable[[], _T | None]) -> _T | None:
-        """Repeats `agree` until it returns a result. Returns None if the processes have found no common launch."""
+        """Repeats `agree` until it returns a result. Returns None if there is no common launch, or the run ends."""
         for _ in range(_TRIES):
             if (agreed := agree()) is not None:
                 return agreed
@@ -283,7 +284,7 @@ class AutoPlan:
         return None
 
     def _periods(self, sites: Collection[Site]) -> Periods | None:
-        """Waits for enough periods of steps under the present plan. Returns None if these steps have stopped."""
+        """Waits for enough periods of steps under the present plan. Returns None if the steps stop or the run ends."""
         latest = time.monotonic()
         while not self._end.wait(self._pause) and time.monotonic() - latest < _IDLE_S:
             self._agreement.require_all()

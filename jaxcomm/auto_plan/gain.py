@@ -13,7 +13,7 @@ from jaxcomm import ffi
 from jaxcomm.auto_plan.plan_switches import Periods
 from jaxcomm.auto_plan.situation import CALLS
 
-PERIODS: Final = 16  # periods of a step that a comparison needs
+PERIODS: Final = 16  # minimum number of periods of a step for a comparison
 
 
 class Steps(NamedTuple):

@@ -21,7 +21,7 @@ class Calls(NamedTuple):
     Attributes:
       number: number of calls since the latest `mark`.
       lately: number of calls since the previous `look`.
-      arrivals: seconds after the first rank's arrival; a row for each call, a column for each rank.
+      arrivals: each rank's arrival, in seconds after the first rank's; a row for each call, a column for each rank.
       after_s: seconds from the last arrival to the end, for each call.
     """
 

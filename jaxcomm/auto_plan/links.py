@@ -1,4 +1,4 @@
-"""Measures the links of the job: at the start, and in the run."""
+"""Measures the links of the job, at the start and during the run."""
 
 from __future__ import annotations
 

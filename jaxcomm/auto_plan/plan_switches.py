@@ -34,13 +34,13 @@ class PlannedLists(NamedTuple):
 
 
 class Switches:
-    """The switches of this process."""
+    """Prepares this process's switches and carries them out."""
 
     def __init__(self) -> None:
         self._loaded: dict[str, Any] = {}  # record of the plan that was loaded last
 
     def load(self, text: str) -> PlannedLists:
-        """Proves a plan and compiles its lists.
+        """Proves that a plan computes the sum, and compiles the plan's message lists.
 
         Args:
           text: the text of the plan's file; "" for no plan.

@@ -1,4 +1,4 @@
-"""The schedules that a plan gives to the sums of call sites, if they differ from the default schedules."""
+"""The schedules that a plan gives to call sites' all-reduces, if they differ from the default schedules."""
 
 from __future__ import annotations
 

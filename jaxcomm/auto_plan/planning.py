@@ -28,7 +28,7 @@ def profile_of(links: Mapping[str, Any], arrivals: NDArray[np.float64], nbytes: 
 
     Args:
       links: the profile's fields on links, as `jaxcomm.measure.placement.describe` returns them.
-      arrivals: a row for each call, a column for each rank.
+      arrivals: the ranks' arrivals in seconds; a row for each call, a column for each rank.
       nbytes: bytes of a call.
       after_s: seconds of a call from its last arrival to its end.
     """

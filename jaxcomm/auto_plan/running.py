@@ -33,7 +33,7 @@ class _Running(NamedTuple):
 
 _running: _Running | None = None
 _follows = False  # whether `begin` is called again in each new generation
-_mesh: jax.sharding.Mesh | None = None  # the mesh of `follow`
+_mesh: jax.sharding.Mesh | None = None  # the mesh that was passed to `follow`
 
 
 def follow(mesh: jax.sharding.Mesh | None) -> None:

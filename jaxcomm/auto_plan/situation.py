@@ -44,7 +44,7 @@ def steady(profile: Profile, arrivals: NDArray[np.float64]) -> Situation | None:
 
     Args:
       profile: the run's profile with the time of the run's collective; the profile's arrivals are ignored.
-      arrivals: a row for each call, a column for each rank.
+      arrivals: the ranks' arrivals in seconds; a row for each call, a column for each rank.
     """
     if len(arrivals) < CALLS:
         return None

@@ -30,7 +30,7 @@ Devices = Sequence[Any]
 
 _lock = threading.Lock()  # guards the following variables
 _locks: dict[int, threading.RLock] = {}  # by first device: groups with the same first device are made one by one
-_made: set[tuple[int, ...]] = set()  # the groups that have communicators, by the numbers of their devices
+_made: set[tuple[int, ...]] = set()  # the groups that have communicators, each as JAX's ids of its devices
 _client: Any = None  # the client that has the communicators
 
 

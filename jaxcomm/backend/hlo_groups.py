@@ -10,7 +10,7 @@ import numpy as np
 
 from jaxcomm.errors import JaxcommError
 
-Groups = list[tuple[int, ...]]  # positions of devices in the program's assignment
+Groups = list[tuple[int, ...]]  # positions of devices in the program's device assignment
 
 _KINDS: Final = (
     *("all-reduce", "all-gather", "reduce-scatter", "all-to-all", "ragged-all-to-all"),
@@ -72,7 +72,7 @@ def groups_in(text: str, devices: int) -> dict[tuple[int, ...], set[str]]:
 
 
 def _check_count(line: str, kind: str, ranks: int) -> None:
-    """Raises if the number of elements, or of a message's bytes, exceeds `_MOST`: jaxlib passes 32-bit counts."""
+    """Raises if an array has more elements, or a message more bytes, than `_MOST`: jaxlib passes 32-bit counts."""
     for dtype, dims in _SHAPE.findall(line.partition(f" {kind}")[0]):
         count = int(np.prod([int(dim) for dim in dims.split(",") if dim], dtype=np.float64))
         if kind in _MESSAGES:

@@ -22,7 +22,7 @@ from jaxcomm import jax_compat
 
 _INITIALIZE, _IS_DONE = "mpitrampoline_init", "did_init_mpitrampoline"
 _SYMBOL_TABLE: Final = 2  # SHT_SYMTAB of ELF
-_SECTION: Final = struct.Struct("<IIQQQQIIQQ")  # indices in Elf64_Shdr: 1 type, 3 address, 4 offset, 5 bytes, 6 link
+_SECTION: Final = struct.Struct("<IIQQQQIIQQ")  # indices in Elf64_Shdr: 1 type, 3 address, 4 offset, 5 size, 6 link
 _SYMBOL: Final = struct.Struct("<IBBHQQ")  # indices in Elf64_Sym: 0 name, 3 section, 4 address
 
 
@@ -57,7 +57,7 @@ def load(variables: dict[str, str]) -> None:
 
 
 def _addresses() -> tuple[int, int]:
-    """The addresses of the function that loads the library, and of the byte that records that it ran."""
+    """The address of the function that loads the library, and of the byte that records whether the function has run."""
     spec = importlib.util.find_spec("jaxlib")
     path = os.path.realpath(Path(spec.origin).parent / "libjax_common.so") if spec and spec.origin else ""
     try:
@@ -73,7 +73,7 @@ def _addresses() -> tuple[int, int]:
 
 
 def _mapped(path: str) -> list[tuple[int, int, int]]:
-    """The mappings of the file in this process: (address, bytes, offset in the file) of each mapping."""
+    """The mappings of the file in this process: (address, size in bytes, offset in the file) of each mapping."""
     line = re.compile(rf"([0-9a-f]+)-([0-9a-f]+) \S+ ([0-9a-f]+) \S+ \d+ +{re.escape(os.path.realpath(path))}")
     found = filter(None, map(line.fullmatch, Path("/proc/self/maps").read_text().splitlines()))
     bounds = [[int(number, 16) for number in each.groups()] for each in found]
@@ -81,7 +81,7 @@ def _mapped(path: str) -> list[tuple[int, int, int]]:
 
 
 def _places(path: str, names: list[str]) -> dict[str, _Place]:
-    """The places of symbols, including local symbols, in a 64-bit ELF file."""
+    """The addresses and file offsets of symbols, including local symbols, in a 64-bit ELF file."""
     with open(path, "rb") as file, mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as data:
         if data[:6] != b"\x7fELF\2\1":
             raise ValueError("no ELF file of 64 bits, little-endian")

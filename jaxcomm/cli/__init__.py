@@ -111,7 +111,7 @@ def _end_on_interrupt(errors: _Errors) -> None:
 
 
 def _open_streams() -> None:
-    """Opens closed output streams on /dev/null, and prints letters outside the encoding as `?`."""
+    """Opens closed output streams on /dev/null, and prints characters that the encoding lacks as `?`."""
     for name in ("stdout", "stderr"):
         if getattr(sys, name) is None:
             setattr(sys, name, open(os.devnull, "w"))  # noqa: SIM115  # stays open

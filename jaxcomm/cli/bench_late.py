@@ -1,4 +1,4 @@
-"""Measures schedules in turns on the same executor: the time from a late rank's arrival to the end."""
+"""Measures schedules in turns on the same executor, from a late rank's arrival to the end of the call."""
 
 from __future__ import annotations
 
@@ -30,8 +30,8 @@ class Turns(NamedTuple):
     """A schedule's calls in all of its turns.
 
     Attributes:
-      seconds: time from the last arrival to the end, for each call in which the rank with the longest delay arrived
-        last. If no rank is delayed: for each call.
+      seconds: time from the last arrival to the end, for each call. If ranks are delayed, calls in which the rank with
+        the longest delay did not arrive last are left out.
       early_share: share of the work that was done before the last arrival, over all calls.
       calls: number of all calls.
     """
@@ -97,7 +97,7 @@ def measure(
       plans: the plans to measure, by name; all for the same number of ranks.
       late: the late rank.
       nbytes: bytes of one rank's f32 buffer, rounded up to a multiple of 4.
-      rounds: turns of every plan.
+      rounds: number of turns of every plan.
       each_round: called after every round.
 
     Returns:

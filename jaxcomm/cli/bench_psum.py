@@ -45,12 +45,13 @@ def measure(
       nbytes: bytes of the whole f32 buffer, rounded up to whole elements. If the collective splits the buffer among the
         ranks, `nbytes` is rounded up to equal parts.
       calls: number of collectives.
-      rounds: turns of each side.
+      rounds: number of turns of each side.
       each_round: called after every round.
 
     Returns:
       A row. For each side, the median seconds over all calls and over each turn; the ratio of the peer's to jaxcomm's
-      seconds; bandwidths; the floor (psum only); and the number of elements that differ from the peer's on integers.
+      seconds; bandwidths; the floor (psum only); and the number of elements that differ from the peer's results for
+      integer inputs.
 
     Raises:
       JaxcommError: the peer is not available here.
@@ -110,7 +111,7 @@ def _kind(collective: CollectiveKind, plan: Plan | None, nbytes: int) -> str:
 def _peer(
     peer: Peer, collective: CollectiveKind, mesh: Mesh, integers: list[jax.Array], zeros: list[jax.Array]
 ) -> tuple[list[np.ndarray[Any, Any]], Side]:
-    """Returns this process's part of the peer's results on the integers, and the peer's `Side` for timing."""
+    """Returns this process's part of the peer's results for the integer inputs, and the peer's `Side` for timing."""
     whole = collective == "all_reduce"
     if peer == "mpi4py":
         on_host = bench_peers.by_mpi4py(collective)

@@ -81,7 +81,7 @@ def summary() -> str:
 
 
 def exact() -> Iterator[Row]:
-    """Compares results on small whole numbers with jax.lax's, and the bits of rounded results between ranks."""
+    """Compares results for small whole numbers with jax.lax's results, and the bits of rounded results across ranks."""
     import jax
 
     yield ["collective", "types", "wrong elements", "ranks with other bits"]

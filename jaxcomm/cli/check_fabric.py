@@ -27,7 +27,7 @@ SECTIONS: Final = {
     "cancels": "sums that miss their deadline, and the sums after them",
     "kill": "a killed process is named in the error",
 }
-_OVER_TCP: Final = "127.0.0.1"  # a rail, for comparison
+_OVER_TCP: Final = "127.0.0.1"  # the rail to compare with
 _LIMIT_S: Final = 300.0  # time limit for one job
 
 Row = list[str]
@@ -112,7 +112,7 @@ def bits() -> Iterator[Row]:
 
 
 def rates() -> Iterator[Row]:
-    """The times of sums. A slow fabric is not a failure."""
+    """Measures the times and processor times of all-reduces. A slow fabric is not a failure."""
     yield ["rail", *(f"{bytes_text(size)}, processor" for size in SIZES)]
     for rail in (_OVER_TCP, *_names()):
         rows = _tries(rail)[0]["rates"]
@@ -120,7 +120,7 @@ def rates() -> Iterator[Row]:
 
 
 def cancels() -> Iterator[Row]:
-    """Counts the sums that missed their deadline, and the wrong sums after them."""
+    """Counts the sums that missed their deadline, and the later sums whose results were wrong."""
     yield ["rail", "missed their deadline", "wrong sums"]
     for rail in _names():
         found = _tries(rail)
@@ -130,7 +130,7 @@ def cancels() -> Iterator[Row]:
 
 
 def kill() -> Iterator[Row]:
-    """Kills one of the processes."""
+    """Kills one of the processes, and checks that the error names the killed process."""
     yield ["rail", "seconds until the error", "error"]
     for rail in _names():
         found = _run(rail, "killed")[0]

@@ -32,8 +32,8 @@ EXAMPLE = """
 """
 
 _TRY_S = 10.0  # rough time limit for trying the plan's candidates
-_BLOCK = 5  # steps of one training per turn
-_WARM_UP = 5  # untimed first steps of each training, which compile the code and touch new memory
+_BLOCK = 5  # steps of one training run per turn
+_WARM_UP = 5  # untimed first steps of each training run, which compile the code and touch new memory
 _ROUNDS = 5
 _LEAST_SIZES = 4  # minimum number of measured sizes
 _IMAGES = 1797  # scikit-learn's digits
@@ -85,7 +85,7 @@ def run(args: Namespace) -> int:
     from jaxcomm.cli.common import digits
     from jaxcomm.collectives import active_plan
 
-    active_plan.set_trial(False)  # without trials: the demo itself compares trainings with and without the plan
+    active_plan.set_trial(False)  # without trials: the demo itself compares training runs with and without the plan
     with progress.Bar(1.0, "1/4 profiling") as bar:
         measured = measure_devices(
             args.devices,
@@ -140,7 +140,7 @@ def _sizes(hidden: int) -> tuple[int, ...]:
 
 
 def _train(args: Namespace, made: Plan) -> dict[str, Any]:
-    """Runs the trainings in turns of `_BLOCK` steps, after a reset of the core's statistics."""
+    """Advances the training runs in turns of `_BLOCK` steps, after a reset of the core's statistics."""
     import jax
     import jax.numpy as jnp
 

@@ -1,4 +1,4 @@
-"""`jaxcomm profile drop-bound`: finds the share of gradients that a training can drop without needing more rounds."""
+"""`jaxcomm profile drop-bound`: finds the share of gradients that training can drop without needing more rounds."""
 
 from __future__ import annotations
 
@@ -60,7 +60,7 @@ def add_arguments(parser: ArgumentParser) -> None:
 
 
 def run(args: Namespace) -> int:
-    """Runs the trainings, writes the drop bound into the profile, and prints the study."""
+    """Trains, writes the drop bound into the profile, and prints the study."""
     _check(args)
     before = profile.load(args.out)
     if args.devices is not None:

@@ -1,4 +1,4 @@
-"""The part of `jaxcomm profile` that measures sums by XLA's own collectives, on any platform."""
+"""The part of `jaxcomm profile` that measures all-reduces by XLA's own collectives, on any platform."""
 
 from __future__ import annotations
 

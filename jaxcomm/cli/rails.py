@@ -106,7 +106,7 @@ def _of_this_machine(chosen: settings.Settings) -> list[RailEnd]:
 def _row(
     rail: RailEnd, largest: SharesFrom, by_process: dict[int, Any], round_trips: Mapping[tuple[int, str], float]
 ) -> dict[str, Any]:
-    is_fabric = rail.kind == named_rails.FABRIC  # its address belongs to the TCP connection beside the fabric
+    is_fabric = rail.kind == named_rails.FABRIC  # a fabric's address is that of the TCP connection beside it
     there = None if is_fabric else next((each for each in interfaces() if each.address == rail.address), None)
     measured = [seconds for (_, name), seconds in round_trips.items() if name == rail.name]
     return {

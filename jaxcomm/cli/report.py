@@ -51,7 +51,7 @@ def add_arguments(parser: ArgumentParser) -> None:
 
 
 def run(args: Namespace) -> int:
-    """Reads the files, writes the requested ones, and prints the summary."""
+    """Reads the files, writes the requested output files, and prints the summary."""
     if dump_file.is_dump(args.files[0]):
         return _dumps(args)
     if len(args.files) > 1:

@@ -45,10 +45,10 @@ class Prediction:
     `lower_bound` allows work before the last arrival. If the schedule has late ranks, the on-time ranks can start at
     the last on-time arrival. Otherwise all ranks except the last can start at the second-to-last arrival.
     `wait_s` is the mean time from the first to the last arrival.
-    `rails` lists each rail's share of the buffer. `rails_seconds` is the call's time by the rails' measured times, if
-    all ranks arrive together. Both are None without rails.
-    `groups_s` is the slowest group's time for the model's bytes. `rho` is the remaining share of the ranks' distance
-    from their mean after `groups_period` iterations. These three fields are None if no link or NIC is slow.
+    `rails` lists each rail's share of the buffer. `rails_seconds` is the call's time as computed from the rails'
+    measured times, if all ranks arrive together. Both are None without rails.
+    `groups_s` is the slowest group's time to average the model's bytes. `rho` is the remaining share of the ranks'
+    distance from their mean after `groups_period` iterations. These three fields are None if no link or NIC is slow.
     """
 
     schedule: str

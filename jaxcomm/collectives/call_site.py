@@ -1,4 +1,4 @@
-"""Gives a call between processes a number that is the same in all these processes."""
+"""Numbers the calls that span processes, so that a call has the same number in all its processes."""
 
 from __future__ import annotations
 
@@ -19,8 +19,8 @@ class _Module:
     """A module that is being lowered.
 
     The digest covers the module's types, and the line and the devices of its first call. After an error, the digest
-    distinguishes a relaunch of the same step from a launch of another step. Calls match even if the processes' modules,
-    and therefore the digests, differ.
+    distinguishes a relaunch of the same step from a launch of another step. A call matches in all its processes even
+    if the processes' modules, and therefore the digests, differ.
     """
 
     def __init__(self, contents: str) -> None:

@@ -1,4 +1,4 @@
-"""Chooses the program or message lists of a call by its ranks and bytes, and compiles them.
+"""Chooses the program or message lists of a call by its numbers of ranks and bytes, and compiles them.
 
 Calls without a plan import no module that only plans need, such as pydantic.
 """
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from jaxcomm.plan import Plan
 
 PLANS: Final[dict[str, Plan]] = {}  # the plans that this process has loaded, by hash
-AUTO: Final = "auto"  # in place of a plan's hash: calls between processes follow the run's plan
+AUTO: Final = "auto"  # replaces a plan's hash: calls between processes follow the plan that the run makes
 
 
 NEVER: Final = -1e300  # value of `Rule.seconds` that every rank's lateness exceeds, so calls run the second schedule
@@ -34,8 +34,8 @@ class Rule(NamedTuple):
     """Selects one of several schedules for a call. The first schedule is for calls without a late rank.
 
     Attributes:
-      rank: the rank that may be late. A call runs the second schedule if this rank entered the previous call `seconds`
-        or more after all other ranks. The first calls also run the second schedule. ANY_RANK: any rank may be late, a
+      rank: the rank that may be late. A call runs the second schedule if this rank entered the call that has ended last
+        `seconds` or more after all other ranks, or if no call has ended yet. ANY_RANK: any rank may be late, a
         different one each time. A call runs schedule 1 + r if rank r has not entered the call `seconds` after all other
         ranks. NO_RANK: calls run the first schedule, at any lateness.
       seconds: see `rank`. NEVER where lateness does not matter.
@@ -125,7 +125,7 @@ def choose_messages(call: SizedCall, hosts: Sequence[int]) -> Choice:
 
 
 def lossy_messages(ranks: int) -> Choice:
-    """The message lists of a sum that may lose packets: each chunk has one rank that adds it up and sends the sum."""
+    """The message lists of a sum that may lose packets: each chunk has one rank that sums it and sends the result."""
     return Choice((f"all_reduce/direct/{ranks}",), "direct")
 
 
@@ -217,7 +217,7 @@ def compile_plan(plan: str) -> None:
 
 
 def planned_messages(plan: Plan) -> list[tuple[int, str, tuple[bytes, ...]]]:
-    """A plan's all-reduces: for each, the bytes of its smallest call, its schedule's kind and all ranks' message lists.
+    """A plan's all-reduce schedules: for each, its minimum call size in bytes, its kind and all ranks' message lists.
 
     The lists are encoded. A direct schedule has no lists for calls of up to FLAT_BYTES, because the default schedule is
     better there.

@@ -75,6 +75,6 @@ def _choose(request: Request, hosts: Sequence[int], operands: Sequence[Operand])
 
 
 def _in_order(request: Request) -> bool:
-    """Whether the ranks are in the order of their devices. plan="auto" plans from links in this order."""
+    """Whether the ranks are in ascending order of device numbers; plan="auto" has plans only for this order."""
     devices = [device.number for group in request.groups for device in group]
     return all(low < high for low, high in itertools.pairwise(devices))

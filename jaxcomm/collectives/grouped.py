@@ -33,8 +33,8 @@ def group_sum(x: Any, groups: jax.Array, axis_name: AxisName, bucket: str = "") 
     """Sums a tree over the ranks of `axis_name` with equal numbers in `groups`; ranks of a group get the same bits.
 
     If ranks pass different `groups`, or a number out of range, the step fails on CPUs; the error says which rank passed
-    which groups. Other platforms run one sum of lax for each group. Where CPUs raise this error, they return NaN, or
-    for integers the type's largest value.
+    which groups. Other platforms run one sum of lax for each group. They raise no such error: they return NaN, or for
+    integers the type's largest value.
 
     Args:
       x: tree of arrays.
@@ -54,7 +54,7 @@ def group_sum(x: Any, groups: jax.Array, axis_name: AxisName, bucket: str = "") 
     leaves: list[Any]
     tree: Any
     leaves, tree = jax.tree.flatten(x)
-    operands = [varying(jnp.asarray(leaf), axes) for leaf in leaves]  # results vary, as groups have different sums
+    operands = [varying(jnp.asarray(leaf), axes) for leaf in leaves]  # results vary: groups have different sums
     return tree.unflatten(_grouped.bind(groups, *operands, axes=axes, bucket=bucket)[1:])
 
 

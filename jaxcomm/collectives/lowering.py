@@ -41,7 +41,7 @@ def register() -> None:
 
 
 def _lower(lax: Primitive, context: mlir.LoweringRuleContext, *operands: Any, **params: Any) -> Sequence[Any]:
-    """Lowers our primitive on any platform: to the core's form, or to lax's collective if the devices are unknown."""
+    """Lowers our primitive on any platform: to its form for the core, or to lax's collective if devices are unknown."""
     if not has_devices(context, COLLECTIVES[lax.name].name):
         return as_lax(lax, context, *operands, **params)
     where = jax_compat.source_line(context)
@@ -60,7 +60,7 @@ def lower_to_core(
     drop: AllowedDrop | None = None,
     **params: Any,
 ) -> Sequence[Any]:
-    """Lowers our counterpart of `lax`, in the core's form, on CPUs.
+    """Lowers our counterpart of the primitive `lax`, in its form for the core, on CPUs.
 
     The core runs the collective, unless the environment or the plan names XLA's permutes or lax's own collective.
     """

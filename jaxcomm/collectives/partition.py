@@ -72,7 +72,7 @@ def _partition(
     operands: Sequence[Any], shardings: Sequence[Any], result: Any, result_sharding: Any, config: bytes
 ) -> tuple[bytes, Sequence[Any], Any]:
     """Tells XLA the module that runs on one shard, and the shardings of the operands and the results."""
-    del shardings  # the rule makes them equal to the results' shardings; XLA reshards operands that differ
+    del shardings  # the sharding rule makes them equal to the results' shardings; XLA reshards operands that differ
     results = result.tuple_shapes() if result.is_tuple() else [result]
     wanted = result_sharding.tuple_elements() if result.is_tuple() else [result_sharding]
     shards = _shards(operands, wanted)

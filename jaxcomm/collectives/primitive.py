@@ -47,8 +47,8 @@ _PMIN = CoreCollective("pmin", "all_reduce", "min", element_types.REAL)
 _PSUM_SCATTER = CoreCollective("psum_scatter", "reduce_scatter", "sum", element_types.REAL | element_types.COMPLEX)
 _ALL_GATHER = CoreCollective("all_gather", "all_gather", "sum", element_types.REAL | element_types.COMPLEX)
 
-# The keys are the names of lax's primitives. lax has several primitives for one function, one for each kind of type
-# under check_vma.
+# The keys are the names of lax's primitives. For check_vma, lax has several primitives for one function: one for each
+# kind of operand and result type.
 COLLECTIVES = {
     "psum": _PSUM,
     "psum_invariant": _PSUM,
@@ -85,7 +85,7 @@ def replace_collectives(
 
 
 def vary_together(function: Callable[..., Any], plan: str) -> Callable[..., Any]:
-    """Returns `function` with one cast of all arrays in place of `jax.lax.pcast`. `plan` is for the cotangents' sum."""
+    """Returns `function` with one cast of all arrays for `jax.lax.pcast`. The sum of the cotangents follows `plan`."""
     bind = partial(VARY.bind, plan=plan, bucket="", drop=None)
     return reroute(function, {jax_compat.lax_pvary(): lambda params, operands: bind(*operands, **params)})
 
@@ -93,8 +93,8 @@ def vary_together(function: Callable[..., Any], plan: str) -> Callable[..., Any]
 def bind_ours(lax: Primitive, ours: dict[str, Any], params: dict[str, Any], operands: Sequence[Any]) -> Sequence[Any]:
     """Binds our primitive, which takes only named axes and keeps the number of dimensions.
 
-    lax's primitive reduces over positional axes. If the call is not tiled, this function adds or removes the dimension
-    of the ranks.
+    For positional axes, this function binds lax's primitive. If the call is not tiled, this function adds or removes
+    the dimension of the ranks.
     """
     kind = COLLECTIVES[lax.name].kind
     bind = partial(PRIMITIVES[lax].bind, **ours)

@@ -1,8 +1,8 @@
 """Records the arrival and the end of a collective that the core does not run, by custom calls around it.
 
 Each custom call takes all operands and returns them in their own memory. The collective depends on the first custom
-call, and the program on the second, so XLA keeps their order. XLA removes the custom calls together with the collective
-if the collective's result is unused.
+call, and the rest of the program on the second, so XLA keeps their order. XLA removes the custom calls together with
+the collective if the collective's result is unused.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ def record(
 
     Args:
       lax: lax's primitive.
-      context, operands, plan, bucket, params: the arguments of our counterpart's lowering, in the core's form.
+      context, operands, plan, bucket, params: the arguments with which JAX lowers our counterpart's form for the core.
       where: the line of the user's code that made the call.
       run: lowers the collective.
 
@@ -100,7 +100,7 @@ class _Numbers:
 
 
 def _key(context: mlir.LoweringRuleContext, about: str) -> int:
-    """A number of the call site that is the same in all processes, and in each compilation of the same step."""
+    """A number for the call site; it is the same in all processes and in each compilation of the same step."""
     number = next(jax_compat.module_data(context, _Numbers, _Numbers).numbers[about])
     contents = f"{jax_compat.module_types(context)} {about} {number}"
     return int.from_bytes(hashlib.sha256(contents.encode()).digest()[:8], "little", signed=True)

@@ -1,4 +1,4 @@
-"""Calls between processes, run without JAX: lists of messages on plain memory, for measurements and agreement."""
+"""Runs calls between processes without JAX: message lists on plain memory, for measurements and exchanges of values."""
 
 from __future__ import annotations
 

@@ -24,7 +24,7 @@ _TIMEOUT_S = 300.0  # time in which another process must publish a value
 _LOOK_S = 0.5  # time between two checks whether a wait must end
 _ENDED = "jaxcomm/ended"
 _GENERATIONS = "jaxcomm/generations"
-_AT_ONCE_S = 0.05  # time to wait for a value that was published before
+_AT_ONCE_S = 0.05  # time to wait for a value that should already be published
 _no_more_waits = threading.Event()
 # The store's client at the last call of `begin`, and the arguments `name` and `watch` of that call.
 _generation: tuple[Any, str, Callable[[], None] | None] = (None, "", None)
@@ -49,8 +49,8 @@ def lookup(key: str, missing: str, of: int | None = None) -> str:
     Args:
       key: as in `publish`.
       missing: the first words of the error if no process has published the value.
-      of: the only process that publishes the value, if this process is connected with it. The wait then fails as
-        soon as the publishing process has left or failed.
+      of: the process that publishes the value, if it is the only one and this process is connected with it. The
+        wait then fails as soon as the process `of` has left or failed.
 
     Raises:
       JaxcommError: no process has published the value, or `jax.distributed` has not been initialized.

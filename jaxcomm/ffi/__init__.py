@@ -2,7 +2,7 @@
 
 `core` loads and calls a shared object. `cpu` lists the functions of the core for CPUs. Other back ends register
 themselves by `add_backend`. Back ends with custom calls on segments also call `segments.add_platform`. Importing this
-package loads nothing; the first call loads the core. It may import only `errors` from jaxcomm.
+package loads nothing; the first call loads the core. This package may import only `errors` from jaxcomm.
 """
 
 from __future__ import annotations

@@ -30,7 +30,7 @@ class Text(ctypes.Structure):
         super().__init__(ctypes.addressof(self._buffer), capacity, 0)
 
     def value(self) -> str:
-        """The text, as far as it fits."""
+        """The part of the text that fits into the buffer."""
         return self._buffer.value.decode(errors="replace")
 
 
@@ -133,5 +133,5 @@ class Core:
         found = self.text("failure", text.encode(errors="replace"))
         try:
             return json.loads(found) if found else None
-        except ValueError:  # not JSON: the record may contain bytes that another process sent
+        except ValueError:  # invalid JSON: the record may contain bytes that another process sent
             return None

@@ -1,4 +1,4 @@
-"""Marks in a jitted step. A mark records the time at which each device had an array."""
+"""Marks in a jitted step. A mark records the time at which an array became available on each device."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ _TARGET = "jaxcomm_mark"
 
 
 class Mark(NamedTuple):
-    """The time at which a device had the operand of mark `number`, in seconds since `record` called `run`."""
+    """The time at which a device had computed the operand of mark `number`, in seconds since `record` called `run`."""
 
     number: int
     device: int

@@ -81,7 +81,7 @@ def why_not(use: str) -> str | None:
 
 
 def missing_of(use: str, sections: Mapping[str, Any]) -> str | None:
-    """The first section that this use needs and that has not passed, with its state; None if all sections passed."""
+    """The name and state of the first section that this use needs and that has not passed; None if all have passed."""
     for name in NEEDS[use]:
         state = sections.get(name, {}).get("state", "has not run")
         if state != PASSED:

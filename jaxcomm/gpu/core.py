@@ -15,7 +15,7 @@ from jaxcomm.ffi import segments
 from jaxcomm.ffi.core import TEXT, Core
 from jaxcomm.ffi.cpu import ARRIVALS
 
-_PROGRAM = (ctypes.c_char_p, ctypes.c_char_p, ctypes.c_int64)  # a name, the bytes, and the number of bytes
+_PROGRAM = (ctypes.c_char_p, ctypes.c_char_p, ctypes.c_int64)  # types of: a name, the encoded data, its number of bytes
 CUDA: Final = Core(
     "CUDA core",
     Path(__file__).parent / "jaxcomm_cuda13.so",
@@ -73,7 +73,7 @@ NOT_BUILT: Final = "jaxcomm was built without CUDA"
 
 
 def cure(off: str, elsewhere: str) -> str:
-    """The cure for the reason `off` that `why_off` returned; `elsewhere` is the cure if GPUs are missing."""
+    """The cure for `off`, a reason from `why_off`: returns `elsewhere` unless jaxcomm was built without CUDA."""
     if off == NOT_BUILT:
         return (
             "on a machine with a GPU, build it in: `JAXCOMM_CUDA=ON pip install '.[cuda13]'` in a checkout of jaxcomm"

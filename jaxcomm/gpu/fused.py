@@ -100,12 +100,12 @@ def register_program(name: str, data: bytes) -> None:
 
 
 def calls() -> dict[str, list[dict[str, Any]]]:
-    """Returns no calls, because dumps do not contain the kernel's calls."""
+    """Returns no calls: dumps of the latest calls do not contain calls of the fused kernel."""
     return {}
 
 
 def device_key(device: Device) -> int:
-    """The number that the core uses for a GPU of any process."""
+    """The number that the core uses for a GPU; unique among the GPUs of all processes."""
     return device.process << 16 | device.number
 
 

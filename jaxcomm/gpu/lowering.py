@@ -132,10 +132,10 @@ def check_at_exit() -> None:
 
 
 def gpus(groups: Sequence[Sequence[Any]]) -> Groups:
-    """The GPUs of each group, with CUDA's numbers.
+    """The GPUs of each group: for each GPU its process and CUDA's device id.
 
     Raises:
-      JaxcommError: a process has not published the numbers of its GPUs.
+      JaxcommError: a process has not published the device ids of its GPUs.
     """
     return tuple(tuple(Device(device.process_index, hardware_number(device)) for device in group) for group in groups)
 

@@ -118,7 +118,7 @@ def join(group: str, *, ranks: int, rank: int, id: bytes, device: int) -> None:
       ranks: number of ranks.
       rank: the device's rank, in [0, ranks).
       id: from `unique_id`.
-      device: CUDA's number of the device.
+      device: CUDA's id of the device.
 
     Raises:
       JaxcommError: NCCL or the device is missing, or "DeadlineError: …" if a rank does not join in time.
@@ -181,6 +181,6 @@ def _join(groups: Groups, axes: str) -> str:
         index, rank, device = member
         join(name, ranks=len(groups[index]), rank=rank, id=ids[index], device=device)
 
-    with ThreadPoolExecutor(max(1, len(mine))) as pool:  # a join waits for ranks that may be in this process
+    with ThreadPoolExecutor(max(1, len(mine))) as pool:  # a thread per join, because each join waits for all ranks
         list(pool.map(join_one, mine))
     return name

@@ -16,4 +16,4 @@ _TRIES = is_on(TRIAL, default=True)  # read first, so that an invalid value rais
 active_plans = jax.make_user_context(())  # see active_plan.Hashes
 replacing_lax = jax.make_user_context(False)
 trying_plans = jax.make_user_context(_TRIES)
-hosts = jax.make_user_context(())  # for each process, the first process on its host; () until a process changes hosts
+hosts = jax.make_user_context(())  # by process: the first process on its host; () until a process moves to another host

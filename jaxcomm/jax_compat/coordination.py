@@ -50,7 +50,7 @@ def register_absent(address: str, processes: int, process: int, devices: int, ke
       processes: the number of processes in the job.
       process: the number of the absent process.
       devices: the number of CPU devices that the process will have.
-      key: a key of the key-value store, which is set before the other processes know the devices.
+      key: a key of the key-value store. It is set before the devices are published.
       value: the key's value.
     """
     jax.config.update("jax_platforms", "cpu")
@@ -60,5 +60,5 @@ def register_absent(address: str, processes: int, process: int, devices: int, ke
     incarnation = own_incarnation()
     key_value_store().key_value_set(key, value)
     jax.local_devices()
-    if key_value_store().get_live_nodes([process]) == {process: incarnation}:  # else the absent process has registered
+    if key_value_store().get_live_nodes([process]) == {process: incarnation}:  # else the process itself has registered
         jax.distributed.shutdown()

@@ -12,7 +12,7 @@ from jax.experimental import multihost_utils
 
 _T = TypeVar("_T")
 _ATTEMPTS: Final = 5
-_own: tuple[Any, int] | None = None  # the client, and the incarnation of this process
+_own: tuple[Any, int] | None = None  # a client, and this process's incarnation as the client reported it
 
 
 def spans_processes() -> bool:

@@ -49,7 +49,7 @@ def lowering_of(primitive: Primitive) -> Callable[..., Any]:
 
 
 def require_devices(primitive: Primitive) -> None:
-    """Makes JAX lower a jit with `primitive` anew for each device assignment; `devices` then finds the assignment."""
+    """Makes JAX lower a jit with `primitive` anew for each device assignment, so `devices` can find the assignment."""
     dispatch.prim_requires_devices_during_lowering.add(primitive)
 
 

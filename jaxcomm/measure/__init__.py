@@ -1,4 +1,4 @@
-"""Measures values for profiles: links, lost packets, late ranks, a step's gradients, and a training's tolerated drops.
+"""Measures values for profiles: links, lost packets, late ranks, a step's gradients, and drops that training tolerates.
 
 The packages `auto_plan`, `cli` and `train` may import this package. It imports `profile`, `program`, the packages that
 run collectives, and the calls between processes.

@@ -21,8 +21,8 @@ from jaxcomm.profile.racks_and_rails import Sample
 from jaxcomm.profile.schema import Collective, Profile
 
 Platform = Literal["cpu", "cuda", "tpu"]
-SECONDS: Final = 150.0  # time for the schedules, which XLA compiles for each size
-_LONGEST_NAME: Final = 64  # maximum number of bytes of a host's name
+SECONDS: Final = 150.0  # seconds for timing schedules, which XLA compiles anew for each size
+_LONGEST_NAME: Final = 64  # maximum length of a host's name in bytes
 
 
 def measure_by_xla(

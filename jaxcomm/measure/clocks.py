@@ -19,9 +19,9 @@ from jaxcomm.measure import psum_loop
 from jaxcomm.plan import Plan
 from jaxcomm.profile.timed_schedules import TimedExecutor
 
-LEAST_S: Final = 1e-6  # minimum seconds of a sum by the host's clock
-_FEW_BYTES: Final = 1 << 20  # sums of at most these bytes per rank are too short to be timed in few calls
-_MORE: Final = 4  # factor on the number of calls of such short sums, if no rank is late
+LEAST_S: Final = 1e-6  # lower limit, in seconds, of a sum's time by the host's clock
+_FEW_BYTES: Final = 1 << 20  # sums of at most this many bytes per rank are too short to be timed in few calls
+_MORE: Final = 4  # such short sums get this many times as many calls, if no rank is late
 
 Floats = NDArray[np.float64]
 
@@ -55,7 +55,7 @@ class Clock(ABC):
 
 
 class CoreClock(Clock):
-    """A clock that takes the median of the core's times of a turn's calls.
+    """A clock whose time for a turn is the median of the core's times of the turn's calls.
 
     If a turn has several calls, the first call does not count. If a rank is made late, only the calls in which this
     rank arrived last count; if there are no such calls, all calls but the first count.
@@ -86,7 +86,7 @@ class CoreClock(Clock):
 
 
 class HostClock(Clock):
-    """A clock that takes the mean time of a turn's calls, by the host's clock."""
+    """A clock whose time for a turn is the mean time of the turn's calls, by the host's clock."""
 
     def __init__(self, mesh: Any) -> None:
         self._mesh = mesh

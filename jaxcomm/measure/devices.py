@@ -21,7 +21,7 @@ from jaxcomm.profile.racks_and_rails import Sample
 from jaxcomm.profile.schema import Collective, ExecutorName, Link, Profile
 
 CALLS_PER_SIZE = 40
-LOOPS = 5  # loops of each executor, with CALLS_PER_SIZE calls each
+LOOPS = 5  # number of timed loops of each executor; a loop has CALLS_PER_SIZE calls
 _CALLS_KEPT = 64  # number of latest calls whose times the core keeps
 
 Platform = Literal["cpu", "cuda"]
@@ -41,7 +41,7 @@ def measure_devices(
     """Profiles the first `devices` CPU devices or GPUs of this process.
 
     The core measures a call's time from the last rank's arrival to the end, without JAX's dispatch. On CPUs whole
-    schedules are timed by turns, with no rank late and with one rank late. The late rank is the rank with the longest
+    schedules are timed in turns, with no rank late and with one rank late. The late rank is the rank with the longest
     delay in `late`, or the last rank if `late` is empty. α and β are fitted to the direct schedule with no rank late.
     On GPUs the fused executor runs the psum, and each size's sample is the median of 40 warm calls in a jitted loop.
     The psum and NCCL's allreduce also take turns in loops of 40 calls. The arrivals come from `steps` further calls at
@@ -143,7 +143,7 @@ def _devices(count: int, on: Platform) -> list[Any]:
 
 
 def _executors(mesh: Any, sizes: Sequence[int], where: str) -> dict[ExecutorName, Link]:
-    """Measures, by turns, loops of jaxcomm's psum and of XLA's psum, which is NCCL's allreduce.
+    """Measures, in turns, loops of jaxcomm's psum and of XLA's psum, which is NCCL's allreduce.
 
     A size's sample is the mean time of a call in the median loop.
     """

@@ -17,10 +17,10 @@ from typing import Any, Final
 
 import numpy as np
 
-SIZES: Final = (4 << 10, 256 << 10, 16 << 20)  # bytes of a sum
+SIZES: Final = (4 << 10, 256 << 10, 16 << 20)  # buffer sizes of the sums, in bytes
 _SUMS: Final = 20  # number of sums of each size
 _CANCELS: Final = 50
-_CANCELLED: Final = SIZES[-1]  # bytes of a sum that misses its deadline
+_CANCELLED: Final = SIZES[-1]  # buffer size of the sums that may miss their deadline, in bytes
 _DEADLINE_S: Final = 60.0
 MARK: Final = "@fabric "  # printed before the JSON object
 
@@ -37,7 +37,7 @@ def main() -> None:
     found = _killed(sums) if sys.argv[1] == "killed" else _tries(sums)
     print(f"{MARK}{json.dumps(found)}", flush=True)
     if sys.argv[1] == "killed":
-        os._exit(0)  # the coordination service would wait for the killed process
+        os._exit(0)  # a normal exit would wait for the killed process
 
 
 class _Sums:
@@ -67,7 +67,7 @@ class _Sums:
 
 
 def _tries(sums: _Sums) -> dict[str, Any]:
-    """The bits and the times of sums, and whether sums are right after earlier sums have missed their deadline."""
+    """The bits and the times of sums, and how many sums were wrong while or after sums missed their deadline."""
     from jaxcomm import ffi
 
     found: dict[str, Any] = {"bits": [hashlib.sha256(sums(size).tobytes()).hexdigest() for size in SIZES], "rates": []}

@@ -1,4 +1,4 @@
-"""Measures how much longer a byte takes if each host sends to several hosts instead of one host."""
+"""Measures how much longer a byte takes if each host sends to several hosts at once instead of to one host."""
 
 from __future__ import annotations
 
@@ -10,8 +10,8 @@ import numpy as np
 from jaxcomm.measure import placement
 from jaxcomm.measure.placement import Floats, PairTimes
 
-_SECONDS: Final = 0.06  # seconds that a sum is meant to take
-_CHUNK: Final = (2**18, 2**22)  # minimum and maximum number of bytes of a rank's part of a sum
+_SECONDS: Final = 0.06  # target time of a sum, in seconds
+_CHUNK: Final = (2**18, 2**22)  # minimum and maximum size of a rank's chunk of the buffer, in bytes
 _ALIGNED: Final = 64
 _TIMES: Final = 5
 _MOST: Final = 32  # maximum number of hosts, because buffers grow with this number

@@ -19,16 +19,16 @@ from jaxcomm.environment import host_name
 from jaxcomm.measure import incast, placement
 from jaxcomm.measure.placement import Floats, Pair, PairRound, PairTimes
 
-# The third size may be left out, so the second size must show the time per byte: an exchange of the second size takes
-# longer than the queueing delay that other flows cause in a switch.
+# The second size must be large enough to show the time per byte, because the third size may be left out. An exchange of
+# the second size therefore takes longer than the queueing delay that other flows cause in a switch.
 _FEW_SIZES: Final = (1 << 10, 1 << 18, 1 << 20)
 _FEW_SECONDS: Final = 1.0
 _ALL_PAIRS: Final = 16  # up to this number of ranks, all pairs are measured alone
 _ALONE: Final = 120  # number of pairs measured alone if there are more than _ALL_PAIRS ranks
-_SHUFFLES: Final = 3  # number of orders of the ranks that give matchings; 1 for more than _ALL_PAIRS ranks
-_MATCHINGS: Final = 63  # maximum number of rounds of disjoint pairs for each order of the ranks
-_TURN_S: Final = 0.01  # seconds of a pair's exchanges at each size
-_MOST_ROUNDS: Final = 256  # maximum number of exchanges in one call
+_SHUFFLES: Final = 3  # number of rank orders from which matchings are made; 1 if there are more than _ALL_PAIRS ranks
+_MATCHINGS: Final = 63  # maximum number of matchings (rounds of disjoint pairs) for each order of the ranks
+_TURN_S: Final = 0.01  # seconds for a pair's exchanges at each size; less if the time is short
+_MOST_ROUNDS: Final = 256  # maximum number of a pair's exchanges in one call
 # Minimum ratio of the largest size's time to the smallest size's time. Below this ratio, noise dominates the time per
 # byte.
 _LEAST_GROWTH: Final = 4.0

@@ -15,7 +15,7 @@ _STAT: Final = Path("/proc/stat")
 
 
 class OtherPrograms:
-    """Counts other programs' CPU time since its construction.
+    """Counts the CPU time that other programs take after the construction of this object.
 
     Each process of a job constructs one object, and all processes call `share` together.
     """

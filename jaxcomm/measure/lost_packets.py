@@ -28,11 +28,11 @@ _HEADER: Final = struct.Struct("<16sI")  # the receiver's token, the packet's nu
 _BURST: Final = 4  # at most this many packets are sent back to back
 _ROOM: Final = 4 << 20
 _LATE_S: Final = 0.5  # seconds to wait for packets in flight after the last packet was sent
-_SO_RXQ_OVFL: Final = 40  # the option's number in the kernel's headers
+_SO_RXQ_OVFL: Final = 40  # the socket option's number in Linux's headers
 
 
 class LostPackets(NamedTuple):
-    """Numbers of packets that one host sent to another host, and of packets that got lost.
+    """The number of packets that one host sent to another host, and the number of these packets that got lost.
 
     Attributes:
       sender: name of the sending host.
@@ -53,14 +53,14 @@ class LostPackets(NamedTuple):
 
 
 def measure(hosts: Mapping[int, str], bytes_per_s: float, measurement: int) -> list[LostPackets]:
-    """Counts the packets lost from each host to the next. All processes of the job call this and get the same result.
+    """Counts the packets lost between each host and the next. All processes of the job call this and get equal results.
 
     All hosts send at once, for five seconds, at a tenth of the slowest link's rate and at most 2 000 packets per
     second. The count includes packets that an otherwise idle network loses, and packets that the sending host does not
     transmit. It excludes packets for which the receiver's socket has no room.
 
     Args:
-      hosts: the hosts' names, at least two; the key is one process of the host.
+      hosts: maps one process of each host to the host's name; at least two hosts.
       bytes_per_s: rate of the slowest link.
       measurement: a number that all processes give to this measurement only.
 
@@ -68,7 +68,7 @@ def measure(hosts: Mapping[int, str], bytes_per_s: float, measurement: int) -> l
       One item for each host and the next host, if a single rail connects these two hosts.
 
     Raises:
-      JaxcommError: a process does not reply in time, or may not bind its interface.
+      JaxcommError: a process does not reply in time, or lacks the permission to bind a socket to its interface.
     """
     from jaxcomm.distributed import store
     from jaxcomm.distributed.connect import members
@@ -132,7 +132,7 @@ def _send(rail: RailEnd, address: tuple[str, int], token: bytes, bytes_per_s: fl
             with contextlib.suppress(OSError):
                 sender.send(_HEADER.pack(token, number) + rest)
             number += 1
-            # Skips packets that were due while this process did not run: sent back to back, they would overflow queues.
+            # Skips packets that were due while this process did not run, because a burst of them would overflow queues.
             due = max(due, time.monotonic() - _BURST * pause) + pause
     return number
 

@@ -55,7 +55,7 @@ class PairTimes(NamedTuple):
 
 
 def matchings(ranks: Sequence[int]) -> list[list[Pair]]:
-    """Rounds in which every rank has one partner. Over all rounds, every two ranks meet once.
+    """Rounds in which every rank has one partner. Over all rounds, every two ranks are partners once.
 
     If the number of ranks is odd, one rank has no partner in each round.
     """
@@ -69,7 +69,7 @@ def matchings(ranks: Sequence[int]) -> list[list[Pair]]:
 
 
 def shuffled_matchings(ranks: int, times: int, most: int) -> list[list[Pair]]:
-    """The matchings of `times` orders of the ranks, `most` or fewer per order. All processes get the same result."""
+    """The matchings for `times` orders of the ranks, at most `most` per order. All processes get the same result."""
     dice, found = random.Random(0), list[list[Pair]]()
     for _ in range(times):
         order = [*range(ranks)]
@@ -82,11 +82,11 @@ def shuffled_matchings(ranks: int, times: int, most: int) -> list[list[Pair]]:
 def describe(found: PairTimes) -> dict[str, Any]:
     """Returns a profile's fields on links: `link`, `hosts` and, if known, `topology`, `racks`, `nics` and `incast`.
 
-    `link` describes two ranks on one host if a host has several ranks, otherwise two hosts of one rack. It is fitted to
-    the median times of such pairs while all ranks exchange, as in a collective. A host's ranks count as sharing its NIC
-    if n exchanges at once take more than √n times the time of one exchange alone. An uplink's rate counts all bytes
-    through the uplink, in the rounds with the most exchanges between its rack and other racks. Among these exchanges,
-    only the exchanges with the fastest other rack are used.
+    `link` describes the link between two ranks on one host if a host has several ranks, otherwise between two hosts in
+    one rack. It is fitted to the median times of such pairs while all ranks exchange, as in a collective. A host's
+    ranks count as sharing its NIC if n exchanges at once take more than √n times the time of one exchange alone. An
+    uplink's rate counts all bytes through the uplink, in the rounds with the most exchanges between its rack and other
+    racks. Among these exchanges, only those with the rack that is reached fastest are used.
     """
     names = [*dict.fromkeys(found.hosts)]
     host = [names.index(name) for name in found.hosts]
@@ -126,14 +126,14 @@ def describe(found: PairTimes) -> dict[str, Any]:
 
 
 class PairRate(NamedTuple):
-    """Median seconds of an exchange at the least size, and bytes per second at the largest size."""
+    """Median seconds of an exchange of the smallest size, and bytes per second: 1 divided by the median `per_byte`."""
 
     least_s: float
     bytes_per_s: float
 
 
 def kinds(found: PairTimes, racks: Sequence[Sequence[int]]) -> Iterator[tuple[str, PairRate, PairRate]]:
-    """Yields each kind of pair (on one host, in one rack, of two racks) with its rate alone and its rate under load.
+    """Yields each kind of pair (on one host, in one rack, of two hosts or of two racks), its rate alone and under load.
 
     Args:
       found: the measured times.
@@ -169,13 +169,13 @@ def fit_rows(sizes: Sequence[int], rows: Sequence[Floats], source: str) -> schem
 
 
 def per_byte(sizes: Sequence[int], seconds: Floats) -> Floats:
-    """Seconds per byte: from the least to the largest size, the increase in time divided by the increase in bytes."""
+    """Seconds per byte: the increase in time from the smallest to the largest size, divided by the extra bytes."""
     rest: Floats = (seconds[:, -1] - seconds[:, 0]).clip(min=0.01 * seconds[:, -1]) / (sizes[-1] - sizes[0])
     return rest
 
 
 def mean_per_byte(sizes: Sequence[int], rounds: Sequence[PairRound], place: Sequence[int]) -> Floats:
-    """Mean seconds per byte between every two places; NaN if their ranks did not meet. Rank r is at `place[r]`."""
+    """Mean seconds per byte between every two places; NaN if no such ranks exchanged. Rank r is at `place[r]`."""
     places = max(place) + 1
     total, count = np.zeros((places, places)), np.zeros((places, places))
     for pairs, seconds in rounds:
@@ -189,7 +189,7 @@ def mean_per_byte(sizes: Sequence[int], rounds: Sequence[PairRound], place: Sequ
 
 
 def _nic(found: PairTimes, host: Sequence[int]) -> tuple[Literal["host", "rank"], float]:
-    """Returns "host" if a host's ranks share its NIC, else "rank"; and the seconds per byte of a transfer alone."""
+    """Returns "host" if a host's ranks share its NIC, else "rank", and the seconds per byte of a lone transfer."""
     alone = {
         pairs[0]: float(per_byte(found.sizes, seconds)[0])
         for pairs, seconds in found.alone

@@ -23,7 +23,7 @@ from jaxcomm.profile.racks_and_rails import MOST_LOST, rail_shares
 from jaxcomm.profile.schema import FORMAT, VERSION, Collective, Profile
 
 SIZES: Final = tuple(2**power for power in range(10, 25, 2))
-SECONDS: Final = 50.0  # time for transfers and schedules
+SECONDS: Final = 50.0  # seconds for transfers and schedules
 _TRANSFERS: Final = {False: 0.2, True: 0.05}  # the share of `seconds` for transfers; the key is `with_xla`
 
 _PSUM_BYTES: Final = 2**20
@@ -50,16 +50,16 @@ def measure_processes(
 ) -> Measured:
     """Profiles the CPU devices of all processes of a job. All processes call this function.
 
-    The processes' profiles differ only in psums and rails. The two ranks of a pair repeatedly send each other the same
-    number of bytes. The core measures these exchanges from the last arrival, so no clocks are compared. First all ranks
-    exchange at once, in pairs, until each rank has met every other rank. Jobs of up to 16 ranks repeat this in three
-    orders of the ranks. Then each pair exchanges alone. With more than 16 ranks, 120 pairs exchange alone, drawn with a
-    fixed seed. With more than 64 ranks, each rank meets 63 others. The racks can still be found, because times are
-    averaged per host and all processes publish their hosts' names. If the time does not suffice, sizes are left out,
-    the largest first. If there are several hosts, each host then sends packets to the next one for five seconds, and
-    the profile records the packet loss of the worst path. Then `steps` psums of 1 MiB are recorded. Last, whole
-    schedules of all ranks are timed by turns: with no rank late and, if a rank was late in the psums, with that rank
-    late.
+    The profiles that the processes get differ only in psums and rails. The two ranks of a pair repeatedly send each
+    other the same number of bytes. The core measures these exchanges from the last arrival, so no clocks are compared.
+    First all ranks exchange at once, in pairs, until each rank has exchanged with every other rank. Jobs of up to 16
+    ranks repeat this in three orders of the ranks. Then each pair exchanges alone. With more than 16 ranks, 120 pairs
+    exchange alone, drawn with a fixed seed. With more than 64 ranks, each rank exchanges with only 63 others. The racks
+    can still be found, because times are averaged per host and all processes publish their hosts' names. If the time
+    does not suffice, sizes are left out, the largest first. If there are several hosts, each host then sends packets to
+    the next host for five seconds, and the profile records the packet loss of the worst path. Then `steps` psums of 1
+    MiB are recorded. Last, whole schedules of all ranks are timed in turns: with no rank late and, if a rank was late
+    in the psums, with that rank late.
 
     Args:
       sizes: bytes in each direction, at least two of them; rounded up to whole cache lines.
@@ -142,7 +142,7 @@ def _of_first(job: MeasuredJob, document: dict[str, Any]) -> Any:
 
 
 def _lateness(profile: Profile, with_xla: bool) -> Lateness | None:
-    """The rank that is late in the psums, and by how much; None if the lateness is too short to matter to calls."""
+    """The rank that is late in the psums, and its lateness; None if this is too short to affect calls by jaxcomm."""
     assert profile.collective
     found, arrivals = find_straggler(profile), np.sort(np.array(profile.arrivals), axis=1)
     lead_s = float(np.median(arrivals[:, -1] - arrivals[:, -2]))

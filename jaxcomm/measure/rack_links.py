@@ -105,7 +105,7 @@ def _near_and_far(hosts: Sequence[str], racks: Racks) -> tuple[np.ndarray, np.nd
 
 
 def _fastest(seconds: Floats, near: np.ndarray) -> Floats:
-    """Each rank's least time with a near rank, or with any rank if it met no near rank."""
+    """Each rank's least time with a near rank, or with any rank if it exchanged with no near rank."""
     least = np.where(near & np.isfinite(seconds), seconds, np.inf).min(axis=1)
     with_any = np.where(np.isfinite(seconds), seconds, np.inf).min(axis=1)
     found: Floats = np.where(np.isfinite(least), least, with_any)

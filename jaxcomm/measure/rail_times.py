@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from jaxcomm.distributed.connect.membership import Membership
 
 SIZES: Final = tuple(2**power for power in range(12, 27, 2))
-SHARE: Final = 0.15  # the rails' share of the time for transfers and schedules, if there are several rails
+SHARE: Final = 0.15  # share of a profile's time that sums over rails may use, if there are several rails
 _FEWEST, _MOST = 2, 20  # minimum and maximum number of timed calls; an untimed call first warms the connections up
 _PART = 16  # a size may use a sixteenth of the time left, but always gets _FEWEST calls
 
@@ -49,7 +49,7 @@ def measure(job: MeasuredJob, seconds: float, progress: Progress = lambda share:
         return []
     begun = time.monotonic()
     sizes: list[int] = []
-    times: list[list[float]] = []  # for each size: the seconds of each rail alone, then of all rails together
+    times: list[list[float]] = []  # for each size: seconds over each rail alone, then over all rails
     carried: list[list[float]] = []  # for each size: each rail's share of the bytes in the sums over all rails
     processor: list[float] = []
     with _own_shares_afterwards(own):

@@ -28,23 +28,23 @@ from jaxcomm.profile.timed_schedules import (
 )
 
 SIZES: Final = tuple(2**power for power in (12, 16, 19, 22, 23, 24, 25, 26))
-JOB_SIZES: Final = tuple(2**power for power in (12, 16, 19, 22, 24, 26))  # sizes in a job, where compiling takes longer
+JOB_SIZES: Final = tuple(2**power for power in (12, 16, 19, 22, 24, 26))  # fewer sizes: in a job, compiling is slower
 SECONDS: Final = 50.0
-MULTIPLES: Final = (4, 1, 16)  # chunks of the straggler schedule, divided by the number of ranks that are not late
-LATE_JOINS: Final = (1, 4)  # chunks of the schedule `late_join`, which runs whole collectives
+MULTIPLES: Final = (4, 1, 16)  # numbers of chunks of the straggler schedule, divided by the number of ranks minus 1
+LATE_JOINS: Final = (1, 4)  # numbers of chunks of the schedule `late_join`, which XLA runs as whole collectives
 
-FINALISTS: Final = 4  # number of schedules that get more turns: the default and the fastest
+FINALISTS: Final = 4  # number of schedules per executor that get more turns: the default and the fastest others
 FEWEST: Final = 3  # minimum number of turns of each schedule
-FEWEST_OF_FINALISTS: Final = 5  # minimum turns of a finalist; a gain in all five turns excludes chance at 95 %
+FEWEST_OF_FINALISTS: Final = 5  # minimum turns of a finalist; gains in all five turns are significant at the 95 % level
 MOST: Final = 10  # maximum number of turns of a finalist
 LEAST_TURNS: Final = 2  # number of turns of each schedule if the time does not suffice for FEWEST
 LEAST_SCHEDULES: Final = 2  # minimum number of schedules: the default and the most promising one
-MUCH_LONGER: Final = 1.5  # sizes are left out if LEAST_TURNS at all sizes take this many times `seconds`
+MUCH_LONGER: Final = 1.5  # sizes are left out if LEAST_TURNS at all sizes take more than this many times `seconds`
 SLOW_S: Final = 0.05  # longer calls run once per turn: cold caches and thread wake-ups hardly change their times
 _CALLS: Final = 2  # timed calls in a turn of shorter calls; one untimed call precedes them
-_FEW_BYTES: Final = 1 << 20  # for buffers below this size, a call's time does not depend on the size
-_LATE: Final = 1.1  # lateness divided by a call's time; above 1, so that early ranks finish what needs no late rank
-LEAST_LATE_S: Final = 0.01  # minimum lateness in seconds: waiting threads fall asleep in this time
+_FEW_BYTES: Final = 1 << 20  # calls with smaller buffers are assumed to take as long as calls with this size
+_LATE: Final = 1.1  # lateness divided by a call's time; above 1, so that early ranks finish all they can do alone
+LEAST_LATE_S: Final = 0.01  # minimum lateness in seconds, long enough that waiting threads go to sleep
 MOST_LATE_S: Final = 0.02  # upper limit of `Lateness.least_s`
 
 Candidates = Callable[[int], Sequence[ScheduleName]]
@@ -118,12 +118,12 @@ def time_schedules(
     seconds: float = SECONDS,
     progress: Callable[[float], object] = lambda share: None,
 ) -> TimedSchedules:
-    """Measures the times of whole schedules by turns.
+    """Measures the times of whole schedules in turns.
 
-    The largest size comes first, because trainings spend most time on large buffers. If the time does not suffice for
-    all schedules, only the first candidates are timed at each size, at least two. If two schedules per size would take
-    much longer than `seconds`, the largest sizes are left out. For each executor, the default and the three fastest
-    schedules get more turns, because plans choose among these schedules.
+    The largest size comes first, because training runs spend most of their time on large buffers. If the time does not
+    suffice for all schedules, only the first candidates are timed at each size, at least two. If two schedules per size
+    would take much longer than `seconds`, the largest sizes are left out. For each executor, the default and the three
+    fastest other schedules get more turns, because plans choose among these schedules.
 
     Args:
       mesh: the ranks, along one axis "data"; all processes of these ranks call this function.
@@ -220,7 +220,7 @@ class _Budget:
 
     @classmethod
     def of(cls, mesh: Any, plan: Plan, nbytes: int, executor: TimedExecutor, lateness: Lateness | None) -> _Budget:
-        """Compiles the default schedule and measures the time of one call.
+        """Compiles the plan's schedule and measures the time of one call.
 
         If the first call is short, the time of a second call is used, because the first call takes longest.
         """
@@ -232,7 +232,7 @@ class _Budget:
             x = loop(x, np.zeros(mesh.size), calls).block_until_ready()
             return agreed(time.monotonic() - start)
 
-        spent(clock.loop(plan), 0)  # compiles once before: a process's first compilation takes longer
+        spent(clock.loop(plan), 0)  # not timed, because a process's first compilation takes longer than later ones
         loop = clock.loop(plan)
         compile_s, call_s = spent(loop, 0), spent(loop, 1)
         return cls(compile_s, spent(loop, 1) if call_s < 10 * SLOW_S else call_s, nbytes, lateness)
@@ -245,7 +245,7 @@ class _Budget:
         return schedules * (self.compile_s + call_s + turns * calls * (call_s + late_s))
 
     def least_s(self, size: int) -> float:
-        """Returns the seconds of the least number of schedules, with the least number of turns each."""
+        """Returns the seconds for the minimum number of schedules, with the minimum number of turns each."""
         return self.seconds(size, LEAST_SCHEDULES, LEAST_TURNS)
 
     def count(self, size: int, offered: int, seconds: float) -> int:
@@ -254,7 +254,7 @@ class _Budget:
         return max(min(LEAST_SCHEDULES, offered), *fits, 1)
 
     def turns(self, size: int, schedules: int, seconds: float) -> int:
-        """Returns the least number of turns of each schedule: fewer than usual if the time does not suffice."""
+        """Returns the minimum number of turns of each schedule: FEWEST, or LEAST_TURNS if the time does not suffice."""
         return FEWEST if self.seconds(size, schedules, FEWEST) <= seconds else LEAST_TURNS
 
     def _call_s(self, size: int) -> float:
@@ -267,7 +267,7 @@ def calls_of(call_s: float) -> int:
 
 
 def schedules_of(ranks: int, executor: TimedExecutor = "memory") -> list[ScheduleName]:
-    """The schedules to time if there are no `candidates`: the default, then those that gain most if a rank is late."""
+    """The schedules to time without `candidates`: the default first, then those for a late rank, last the others."""
     others = ranks - 1
     default, *plain = [ScheduleName(kind=kind) for kind in ("direct", "ring", "halving_doubling")]
     lax = [ScheduleName(kind="lax")] * (executor == "xla")
@@ -304,8 +304,9 @@ def take_turns(
     turns: TurnCounts = _USUAL,
     groups: Sequence[int] | None = None,
 ) -> list[TurnTimes]:
-    """Measures plans by turns. In every round each plan has one turn with no rank late and one turn with a rank late.
+    """Measures plans in turns of a few calls each.
 
+    In every round each plan has one turn with no rank late and, if `lateness` is given, one turn with its rank late.
     All plans sum the same buffers. Each rank writes its buffer before each call. All processes of the mesh call this.
 
     Args:
@@ -357,7 +358,7 @@ def take_turns(
 
 
 def _finalists(found: Sequence[TurnTimes], count: int, groups: Sequence[int]) -> list[int]:
-    """The finalists of each group, `count` plans: the first plan, and the other plans with the least median times."""
+    """The indices of `count` finalists per group: its first plan, and its other plans with the least median times."""
     after = [float(np.median(each.late or each.together)) for each in found]
     kept: list[int] = []
     for group in {*groups}:

@@ -21,7 +21,7 @@ MAX_BYTES: Final = 16 * 2**20
 
 
 class TrainingKey(Value):
-    """The setting of all trainings in a file; `source` is the SHA-256 of the file that defines the training."""
+    """The setting of all training runs in a file; `source` is the SHA-256 of the file that defines the training."""
 
     train: Text
     source: Text
@@ -31,7 +31,7 @@ class TrainingKey(Value):
 
 
 class FinishedTraining(Value):
-    """A finished training: its dropped share (0: no drops), its seed, and its rounds (null: the target was missed)."""
+    """A finished training run: its dropped share (0: no drops), its seed, its rounds (null: the target was missed)."""
 
     share: Share
     seed: Annotated[int, Field(ge=0, strict=True)]
@@ -39,7 +39,7 @@ class FinishedTraining(Value):
 
 
 class Kept(Value):
-    """The content of a file of trainings."""
+    """The content of a file of training runs."""
 
     format: Literal["jaxcomm-trainings"] = "jaxcomm-trainings"
     version: Literal[1] = 1
@@ -51,7 +51,7 @@ _KIND: Final = files.Kind("trainings", 1, Kept, ProfileError, "`jaxcomm profile 
 
 
 class Trainings:
-    """The finished trainings of one setting, in a file that is rewritten after each training."""
+    """The finished training runs of one setting, in a file that is rewritten after each run."""
 
     def __init__(self, path: str, setting: TrainingKey, runs: Iterable[FinishedTraining] = ()) -> None:
         self.path, self.setting = path, setting
@@ -59,10 +59,10 @@ class Trainings:
 
     @classmethod
     def load(cls, path: str, setting: TrainingKey) -> Self:
-        """Loads the trainings in the file. If there is no file, the result is empty.
+        """Loads the training runs in the file. If there is no file, the result is empty.
 
         Raises:
-          ProfileError: the file is broken, or keeps trainings of another setting.
+          ProfileError: the file is broken, or keeps training runs of another setting.
         """
         if not os.path.exists(path):
             return cls(path, setting)
@@ -97,14 +97,14 @@ def rounds_to_target(
 ) -> int | None:
     """Trains until the metric reaches the target, and returns the number of rounds, at least 1.
 
-    Returns None if a training with drops does not reach the target. A metric that is not finite ends the training, and
+    Returns None if a training run with drops does not reach the target. A metric that is not finite ends the run, and
     the target counts as not reached.
 
     Args:
       train: yields the metric after each round.
       drop: first argument of `train`.
       seed: second argument of `train`.
-      setting: target and limit.
+      setting: the target, and the maximum number of rounds.
       each_round: called with each round's number and metric.
 
     Raises:

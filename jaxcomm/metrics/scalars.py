@@ -53,7 +53,7 @@ def _of_site(site: Mapping[str, Any]) -> dict[str, float]:
     if not site["arrivals"]:
         return found
     found["transfer_s"] = median(site["after_arrival_s"])
-    if site["work_s"]:  # groups are an operand here: ranks wait only in their own group, so `wait_s` would be wrong
+    if site["work_s"]:  # groups are an operand, and ranks wait only within a group: `wait_s` would be wrong
         return found
     latest = [sorted(row)[-2:] for row in site["arrivals"]]
     return found | {"wait_s": median(row[-1] for row in latest), "lead_s": median(row[-1] - row[0] for row in latest)}

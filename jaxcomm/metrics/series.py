@@ -84,7 +84,7 @@ def trial_gain(site: Mapping[str, Any]) -> float | None:
 
 
 def largest_share(rail: Mapping[str, Any]) -> float:
-    """The rail's share of the largest calls."""
+    """The share of the largest calls' bytes that the rail carries."""
     return float(rail["shares"][-1][1]) / UNITS
 
 

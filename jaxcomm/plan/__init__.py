@@ -26,7 +26,7 @@ _HOMES = {
 __all__ = ["Plan", "Proof", "bind", "build", "encode", "json_schema", "load", "proofs", "save", "verify"]
 
 
-if not TYPE_CHECKING:  # else type checkers would accept every name
+if not TYPE_CHECKING:  # because type checkers would accept every name
 
     def __getattr__(name: str) -> Any:
         if name not in _HOMES:

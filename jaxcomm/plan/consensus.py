@@ -13,7 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 AGREED: Final = 1e-6  # a ρ below this value counts as full agreement, because training does not notice the difference
-DONE: Final = 1e-9  # `steady_spread` stops when all entries of its product of periods are at most this
+DONE: Final = 1e-9  # `steady_spread` stops doubling when no entry of its matrix product exceeds this value
 
 
 def contraction(iterations: Sequence[Sequence[Sequence[int]]], ranks: int) -> float:

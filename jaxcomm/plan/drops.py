@@ -129,7 +129,7 @@ class Drops(Value):
         return self
 
     def mistakes(self) -> Iterator[str]:
-        """Yields a text for each value that contradicts a priority, a bound, the buffer or the predicted drops."""
+        """Yields an error text for each value that contradicts a priority, a bound, the buffer or predicted drops."""
         yield from self._layer_mistakes()
         yield from self._buffer_mistakes()
 
@@ -207,7 +207,7 @@ def queue_bytes(layers: Sequence[Tolerant], queues: int) -> list[int]:
 
 
 def priority_of(place: int, layers: int, queues: int) -> int:
-    """The queue of a layer. The first layers have the first queue, and all queues have about equal numbers of layers.
+    """The queue of a layer. The first layers are in the first queue, and all queues have about equal numbers of layers.
 
     Args:
       place: the layer's place in forward order, from 0.

@@ -27,9 +27,10 @@ class Executors(Value):
     """The executors that were timed on the plan's CUDA devices.
 
     `own` is the executor that runs our schedules there; the plan's predictions are for this executor. "fused" is one
-    kernel over memory that all ranks can read, and "messages" sends and receives. If `own` is null, neither of the two
-    was timed, and the plan's `assumptions` are for the profile's link. `nccl` has the times of NCCL's allreduce in
-    order of size (empty: not timed). If NCCL's allreduce was timed, it was an alternative for every entry.
+    kernel over memory that all ranks can read, and "messages" is an executor of sends and receives. If `own` is null,
+    neither of the two was timed, and the plan's `assumptions` are for the profile's link. `nccl` has the times of
+    NCCL's allreduce in order of size (empty: not timed). If NCCL's allreduce was timed, it was an alternative for every
+    entry.
     """
 
     own: OwnName | None = None

@@ -21,7 +21,7 @@ from jaxcomm.plan.consensus import components, contraction, left, steady_spread
 from jaxcomm.plan.values import Count, Rank, Seconds, Token
 
 MAX_GROUPED: Final = 1024  # maximum number of ranks
-MAX_CELLS: Final = 2**16  # maximum of iterations · ranks
+MAX_CELLS: Final = 2**16  # maximum product of iterations and ranks
 TOLERANCE: Final = 1e-6  # absolute tolerance for ρ, relative tolerance for seconds
 CURE: Final = "\n  Cure: re-run `jaxcomm plan profile.json`."
 
@@ -116,7 +116,7 @@ class Groups(Value):
         """For each rank, the root mean square distance from the mean of all ranks, averaged over a period.
 
         It is the distance in the steady state, if every rank takes an independent random step of standard deviation 1
-        in every iteration. Ranks that seldom meet other ranks have a greater distance.
+        in every iteration. Ranks that seldom average with other ranks have a greater distance.
         """
         return steady_spread(self.iterations, len(self.nics))
 
@@ -152,7 +152,7 @@ class GroupCosts:
     def least(self) -> float:
         """The least time of the slowest group, if all ranks are to agree: a pair's time over the slowest NIC or uplink.
 
-        Every rank must meet another rank through its NIC, and every rack must meet another rack through its uplink.
+        Every rank must average with another rank through its NIC, and every rack with another rack through its uplink.
         """
         uplinks = [rack.uplink for rack in self.racks] if len(self.racks) > 1 else []
         return self.ring(2, max(*self.nics, *uplinks))
@@ -172,7 +172,7 @@ class GroupCosts:
         return 2 * (members - 1) * (self.alpha + self.nbytes / members * self.beta * slowness)
 
     def seconds(self, groups: Iterable[Sequence[int]]) -> float:
-        """Seconds of the slowest group; all groups work at the same time."""
+        """Seconds of the slowest group; all groups average at the same time."""
         return max(self.ring(len(group), self.slowness(group)) for group in groups)
 
 

@@ -7,10 +7,10 @@ from typing import Final
 MAX_CHUNKS: Final = 65536
 MAX_MOVES: Final = 4 * 65536
 MAX_TOGETHER: Final = 256  # maximum ranks of a schedule for several late ranks; its messages are computed one by one
-MAX_CHAINED: Final = 2**20  # ranks · chunks of all chains in total; each chain is executed for its proof
-LEAST_CHAINED: Final = 2**14  # minimum that a chain counts as, in ranks · chunks, because small chains have many rounds
+MAX_CHAINED: Final = 2**20  # maximum total of ranks · chunks of all chains; each chain is executed for its proof
+LEAST_CHAINED: Final = 2**14  # a chain counts as at least this many ranks · chunks: small chains have many rounds, too
 MAX_ALTERNATIVES: Final = 64  # maximum number of alternatives of an entry
-MAX_LISTED: Final = 2**16  # ranks · chunks of all hierarchical schedules in total; transfers are timed one by one
-MAX_SOLVED: Final = 2**16  # total ranks · chunks plus length of move lists of solved schedules, which proofs execute
-MAX_LOST_RAILS: Final = 16  # pairs of host and rail that have schedules; loading a plan builds all these schedules
+MAX_LISTED: Final = 2**16  # maximum total of ranks · chunks of hierarchical schedules; transfers are timed one by one
+MAX_SOLVED: Final = 2**16  # maximum total of ranks · chunks and move-list lengths of solved schedules; proofs run them
+MAX_LOST_RAILS: Final = 16  # maximum number of (host, rail) pairs with schedules; loading a plan builds all of them
 MAX_TURNS: Final = 16  # maximum ranks if any rank may be late; loading a plan then builds one schedule per rank

@@ -68,7 +68,8 @@ def check_lost_rails(lost_rails: Iterable[LostRail], specs: SpecCheck) -> int:
     """Checks the lost rails of a plan. Returns the sum of ranks · chunks over their distinct schedules.
 
     Raises:
-      ValueError: a rank or a topology does not fit the plan's ranks, or a schedule is out of range.
+      ValueError: two lost rails are the same, a rank or a topology does not fit the plan's ranks, or a range or its
+        schedule is invalid.
     """
     ranks, known = specs.ranks, dict[tuple[int, str], int]()
     for i, lost in enumerate(lost_rails):

@@ -131,8 +131,8 @@ def verify_embedded(plan: Plan) -> None:
     All other schedules come from the constructors in `jaxcomm.schedules`, so a valid plan file cannot make them wrong.
 
     Raises:
-      PlanError: a solved schedule, a chain or the template does not spread every chunk to every rank, or the proof of
-        the groups fails.
+      PlanError: a solved schedule or a chain does not give every rank the sum, the template does not spread every chunk
+        to every rank, or the proof of the groups fails.
     """
     _check_groups(plan)
     specs = {spec for entry in plan.collectives for spec in entry.specs.values()}

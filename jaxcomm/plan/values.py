@@ -132,7 +132,7 @@ class Hierarchical(Value):
 
 
 class HierarchicalHalves(Value):
-    """One all-reduce by the hierarchical reduce-scatter and all-gather of `network.topology`, one chunk per rank."""
+    """A hierarchical reduce-scatter, then a hierarchical all-gather, on `network.topology`, with one chunk per rank."""
 
     kind: Literal["hierarchical_halves"] = "hierarchical_halves"
 
@@ -192,7 +192,7 @@ class Alternative(Value):
       slower_here      a run tried the schedule; by this trial it takes at least as long as the chosen one
       kept_here        predicted to be faster than the chosen one, but a run has tried and kept the chosen one
       below_threshold  faster than the chosen one by less than `assumptions.min_gain` or the timed schedules' error
-      not_timed        predicted to be faster, but above the timed sizes, where times do not yet grow with the bytes
+      not_timed        predicted to be faster, but only above the timed sizes, whose times do not yet grow with bytes
       window_taken     worthwhile alone, but other buckets of the step use the delay, or the call runs during backward
       calls_only       worthwhile alone, but a bucket of the step has this size, and steps are planned without chains
       too_many_ports   needs more peers at once than `assumptions.ports`
@@ -210,8 +210,8 @@ class Predicted(Value):
     """Predicted seconds of a call of `reference_bytes` bytes, from the late rank's arrival on: means over the delays.
 
     Every allreduce takes at least `lower_bound` if a rank has one port that exchanges with `Assumptions.ports` peers at
-    once. `error` is the possible error of timed calls and models, as a share of the default schedule's time. `error` is
-    0 if nothing was timed, or if the entry has the default schedule.
+    once. `error` is the error that timed calls and models may have, as a share of the default schedule's time. `error`
+    is 0 if nothing was timed, or if the entry has the default schedule.
     """
 
     reference_bytes: Count
@@ -272,9 +272,9 @@ class ScheduleSelector(Value):
 class Entry(Value):
     """The schedule of calls of `min_bytes` to `max_bytes` bytes, both included. A `max_bytes` of null means no limit.
 
-    If ranks know how late other ranks are, `selector` replaces `schedule`. If `executor` is "xla", XLA's own
-    collective-permutes run the schedule on any platform. If `executor` is null, the platform's own executor runs the
-    schedule; on CPUs this is the C++ core.
+    Calls that the C++ core runs on CPUs follow `selector`, if it is not null, instead of `schedule`. If `executor` is
+    "xla", XLA's own collective-permutes run the schedule on any platform. If `executor` is null, the platform's own
+    executor runs the schedule; on CPUs this is the C++ core.
     """
 
     min_bytes: Count

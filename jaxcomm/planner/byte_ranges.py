@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import cache
 from typing import Final, Generic, NamedTuple, TypeVar
 
-SMALLEST, LARGEST = 2**8, 2**34  # bytes; the choices at these sizes also hold below and above
+SMALLEST, LARGEST = 2**8, 2**34  # bytes; the choices at the ends of the search also hold for all sizes beyond
 TOLERANCE: Final = 1.02  # maximum ratio of the time of a range's choice to the best time, at every size of the range
 
 Choice = TypeVar("Choice")
@@ -148,8 +148,8 @@ def _lows(choices: Choices[Choice], sizes: Sequence[int], progress: Progress) ->
 def _common(choices: Choices[Choice], sizes: Sequence[int], best: Sequence[Choice]) -> int | None:
     """The index of a choice that serves all the sizes, or None.
 
-    The middle choice is tried first, then the choice for the largest size. The latter is more robust if the delay is
-    barely long enough for the other ranks' work before the arrival.
+    The middle choice is tried first, then the choice for the largest size. The choice for the largest size is more
+    robust if the delay is barely long enough for the other ranks' work before the arrival.
     """
     for index in (len(sizes) // 2, len(sizes) - 1, 0):
         if all(choices.serves(best[index], nbytes, each) for nbytes, each in zip(sizes, best, strict=True)):

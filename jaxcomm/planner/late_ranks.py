@@ -27,15 +27,16 @@ class LatestRanks:
 
 @dataclass(frozen=True)
 class LateRanks:
-    """The late ranks. By default no late rank is known, and no schedule may rely on a delay.
+    """The late ranks. By default there are none, and no schedule may rely on a delay.
 
     Attributes:
-      roles: the rank of each role. It binds "straggler" if a rank is known to be late, and is empty otherwise.
+      roles: the rank of each role; empty if no rank is late. "straggler" is the rank that arrives last; with several
+        late ranks, "straggler_2" arrives before it, and so on.
       delays: the distribution of the last rank's lateness over the steps.
       lateness: how late the last rank is in each step, in step order; empty if several ranks are late.
       order: the roles of several late ranks in order of arrival; () if at most one rank is late.
       releases: releases[i, step] is the time at which all ranks but the late ranks i, i + 1, … have arrived, in seconds
-        after the last arrival; empty if at most one rank is late.
+        after the last arrival (0 or negative); empty if at most one rank is late.
       turns: the last rank of each step if no rank is the straggler; None if there is one, or arrivals are unknown.
     """
 
@@ -71,7 +72,7 @@ class LateRanks:
 
     @property
     def arrivals(self) -> NDArray[np.float64]:
-        """Times in seconds after the last arrival, with one column per step.
+        """Times in seconds after the last arrival (0 or negative), with one column per step.
 
         The first row is the time at which all ranks that are not late have arrived. Each further row is the arrival of
         a late rank.

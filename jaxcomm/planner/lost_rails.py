@@ -22,26 +22,30 @@ from jaxcomm.profile.cluster import Topology
 from jaxcomm.simulate import LinkCosts
 from jaxcomm.simulate.clock import TIMED
 
-SIZES: Final = tuple(1 << power for power in range(16, 29))  # bytes at which ranges begin; the last range has no end
-LARGE: Final = 1 << 26  # bytes of the buffer for which times with and without a rail are compared
-# Schedules are made only if a rail's loss slows its host by at least this factor, which profiles use for slow NICs.
+# Buffer sizes, in bytes, at which the plan's size ranges begin. The last range has no upper limit.
+SIZES: Final = tuple(1 << power for power in range(16, 29))
+LARGE: Final = 1 << 26  # buffer size, in bytes, at which times with and without a rail are compared
+# Schedules are made only if the loss of a rail slows its host by at least this factor. A measurement also takes a NIC
+# for slow only from this factor on.
 SLOWER: Final = 1.25
-ALIKE: Final = 1.02  # the schedule of larger sizes is reused if its time divided by the least time is at most this
+# The schedule of the next larger range is reused if it takes at most this multiple of the best schedule's time.
+ALIKE: Final = 1.02
 
 
 def decide(profile: Profile, setting: Setting, split: Rails | None, entries: Sequence[Entry]) -> tuple[LostRail, ...]:
     """The schedules for each pair of host and rail, to run while only this host lacks the rail.
 
-    Without the rail the host's bytes take longer, so the other hosts sum more of the chunks, as for NICs with different
-    rates. A schedule must save `min_gain` of the time that the entry's schedule takes without the rail. It must save
-    this share at its size and at all larger sizes, both without a late rank and with the setting's delays. If the
-    network is unknown, each host must have exactly one rank.
+    Without the rail the host's bytes take longer, so the other hosts sum more of the chunks, as in schedules for NICs
+    with different rates. A schedule must save `min_gain` of the time that the entry's schedule takes without the rail.
+    It must save this share at its size and at all larger sizes, both without a late rank and with the setting's delays.
+    If the network is unknown, each host must have exactly one rank.
 
     Args:
       profile: a profile with rails, or with the shares of the job's rails.
       setting: the plan's setting.
       split: the split over the plan's rails.
-      entries: the plan's entries. An entry with a selector or another executor ends the search towards small sizes.
+      entries: the plan's entries. The search goes from large to small sizes and ends at an entry with a selector or
+        another executor.
 
     Returns:
       At most MAX_LOST_RAILS lost rails. Empty for one or two hosts, which cannot gain, or for too many hosts and rails.
@@ -96,7 +100,7 @@ def _lacking(network: Topology, host: int, ratio: float) -> Topology:
 
 
 def _ranges(setting: Setting, lacking: Topology, entries: Sequence[Entry]) -> tuple[LostRailRange, ...]:
-    """The schedules for the network `lacking`, beginning at the smallest size from which on all of them gain."""
+    """The schedules for the network `lacking`, for all size ranges above the largest range without enough saving."""
     links = replace(setting.links, topology=lacking)
     late = replace(setting, links=links, executors=None, timed=None)
     own = replace(late, late=LateRanks(), template=None)

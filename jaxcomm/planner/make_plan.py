@@ -33,8 +33,8 @@ from jaxcomm.program.program import MAX_RANKS
 from jaxcomm.simulate import PORTS
 from jaxcomm.simulate.between_hosts import timed_costs
 
-LEAST_GAIN: Final = 0.02  # minimum saving required of a schedule that uses a delay, however small the residual is
-MOST_GAIN: Final = 0.9  # upper limit of the required saving, however large the residual is
+LEAST_GAIN: Final = 0.02  # minimum required saving of a schedule that uses a delay, even if the link's fit is exact
+MOST_GAIN: Final = 0.9  # upper limit of the required saving, however inexact the link's fit is
 
 
 def plan(
@@ -57,8 +57,8 @@ def plan(
     late rank's delay must save at least `min_gain` of the time of the best schedule that uses no delay, so that the
     gain exceeds the model's errors. Otherwise the entry lists the schedule as refused. If the link's α is assumed and
     not measured, no schedule that uses a delay is considered. Reduce-scatters and all-gathers get schedules too, unless
-    direct is best at every size. The gradient buckets of a step share one delay, so they are planned together with
-    their boundaries (see `planner.step`). Equal arguments give byte-identical plans.
+    the direct schedule is best at every size. The gradient buckets of a step share one delay, so they are planned
+    together with their boundaries (see `planner.step`). Equal arguments give byte-identical plans.
 
     Args:
       profile: the measurements.
@@ -68,14 +68,15 @@ def plan(
       seed: seed of the searches, from 0 to 2³¹ − 1.
       min_gain: minimum saving, as a share in [0, 1), for which the plan departs from a default choice, for example to a
         schedule that uses a delay, or to several rails. None: for rails, `rails.MIN_GAIN`; otherwise the residual of
-        the link's fit, or the chance deviation of timed schedules, but at least 2 %.
-      ports: peers that a rank can exchange with at once at full speed; the direct schedule needs `ranks - 1`.
+        the link's fit, or the measurement error of timed schedules, but at least 2 %.
+      ports: number of peers that a rank can exchange with at once at full speed; the direct schedule needs `ranks - 1`.
       drop_bound: the share of each gradient that may be lost; None: chosen by `planner.drops.decide`.
       drop_budget: the share of all gradients together that may be lost; None: the bound.
-      model: the architecture, to look up the published bound; empty: the profile's architecture.
+      model: the model architecture whose published drop bound is used; empty: the profile's architecture.
       progress: called with the finished share, from 0 to 1.
       log: receives the lines of the solver's log.
-      model_bytes: the bytes that groups average; None: all gradient buckets, or the profile's collective.
+      model_bytes: size, in bytes, of the data that a group averages; None: the size of all gradient buckets or, if
+        there are none, of the profile's collective.
 
     Returns:
       The plan; `collectives[i].alternatives` lists every schedule considered, and why it was not taken.
@@ -88,7 +89,7 @@ def plan(
     _check(profile.ranks, time_limit=time_limit, seed=seed, min_gain=min_gain, ports=ports)
     digest = profile.hash
     profile, executed = choose_executor(profile)
-    error = 0.0 if profile.timed_schedules else profile.link.residual  # timed schedules have their own errors
+    error = 0.0 if profile.timed_schedules else profile.link.residual  # timed schedules have their own error estimates
     least_gain = min(MOST_GAIN, max(LEAST_GAIN, error)) if min_gain is None else min_gain
     setting = _setting(profile, executed, ports, least_gain, min_gain is not None)
     setting = replace(setting, solved=solved(setting, time_limit, seed))
@@ -175,7 +176,8 @@ def _setting(
 def _tried(profile: Profile, late: LateRanks) -> dict[Spec, list[TriedSchedule]]:
     """The trials of each schedule in earlier runs.
 
-    Trials for another late rank are left out. Trials of schedules for hosts are left out if the network is unknown.
+    Trials for another late rank are left out. Trials of schedules that depend on hosts are left out if the network is
+    unknown.
     """
     found: dict[Spec, list[TriedSchedule]] = {}
     for each in profile.trials:
@@ -193,7 +195,7 @@ def _timed(profile: Profile) -> list[TimedSchedules | None]:
 
 
 def _with_xla(setting: Setting, profile: Profile) -> WithXla | None:
-    """The two executors to choose between; None if fewer than two were timed."""
+    """The choice between our executor and XLA's collectives; None if fewer than two executors were timed."""
     timed = _timed(profile)[1]
     if timed is None:
         return None
@@ -233,7 +235,7 @@ def _assumptions(
 def _provenance(
     digest: str, results: Sequence[SolvedCall | Assignment], split: Rails | None, seed: int
 ) -> PlanProvenance:
-    """The solvers that ran, and the worst of their results."""
+    """The origin of the plan: the solvers that ran, and the worst of their results."""
     worst = max(results, key=lambda result: result.gap, default=None)
     solvers = ["annealing"] * any(isinstance(each, SolvedCall) for each in results)
     solvers += ["cp_sat"] * any(isinstance(each, Assignment) for each in results)

@@ -7,8 +7,8 @@ from typing import Final
 from jaxcomm.plan.transport import Transport
 from jaxcomm.profile import Profile
 
-# Minimum share of lost packets for UDP. In measurements with at least this loss, TCP was faster than UDP only for 1 MiB
-# in packets of 9 000 bytes.
+# Minimum share of lost packets at which UDP is chosen. In measurements with at least this loss, TCP was faster than UDP
+# only for 1 MiB in packets of 9 000 bytes.
 UDP_FROM: Final = 3e-3
 
 

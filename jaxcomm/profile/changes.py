@@ -22,10 +22,10 @@ from jaxcomm.profile.schema import Bucket, ExecutorName, Link, Profile
 from jaxcomm.profile.timed_schedules import TriedSchedule
 from jaxcomm.profile.tolerance import Layer
 
-# Minimum bytes of a job's sum in a rail's table. Smaller sums may run in one round, whose time from the last arrival to
-# the end does not include the transfer.
+# Minimum size, in bytes, of a job's sum that enters a rail's table. Smaller sums may run in one round, whose time from
+# the last arrival to the end does not include the transfer.
 _TWO_ROUNDS = 1 << 16
-# The cure for a profile without rails, and for a profile without racks.
+# The advice in error texts if a profile has no rails, and if it has no racks.
 _GIVES = {
     "rail": "import what each was timed to take: `jaxcomm profile import FILE --rail NAME=TRANSPORT --into PROFILE`",
     "rack": "say which ranks are in which: `--racks 4+4`, or `racks` in the profile",
@@ -97,7 +97,7 @@ def with_rail(profile: Profile, name: str, transport: str, timed: Profile) -> Pr
       name: the rail's name, such as the name of its interface.
       transport: the rail's protocol, such as "tcp".
       timed: a profile with allreduces that were timed on this rail alone. If `timed` has a rail `name`, the latencies
-        of this rail are used. Otherwise, if the link of `timed` timed allreduces, the link's samples are used.
+        of this rail are used. Otherwise, if the samples of `timed.link` are allreduces, these samples are used.
         Otherwise the sums that a job timed with a default schedule are used.
 
     Raises:

@@ -1,19 +1,20 @@
-"""Finds out by trials which drops a training tolerates.
+"""Finds out by trials which share of the gradients a training run may lose.
 
-The training is run until it reaches a target, with drops and without drops. Two trainings with the same seed start from
-the same parameters and see the same data. The cost of a dropped share p is therefore the mean over the seeds of
+A model is trained until it reaches a target, with drops and without drops. Two training runs with the same seed start
+from the same parameters and see the same data. The cost of a dropped share p is therefore the mean over the seeds of
 d = rounds(p) − rounds(0), where rounds(p) is the number of rounds to the target.
 The 90 % interval of the cost is mean ± t·s/√n. Here s is the standard deviation of the n differences, and t is the 95 %
 point of Student's distribution with n − 1 degrees of freedom. The source below has n = 10.
 
 The margin is a given share of the mean of rounds(0). A share p is tolerated if the interval's upper end is at most the
-margin: with 95 % confidence, losing p costs no more rounds than the margin. An interval that contains 0 is no evidence,
-because an interval from too few trainings contains 0 as well. If a training never reaches the target, the share is not
-tolerated. Shares are tried in ascending order up to the first share that is not tolerated, so the confidence holds for
-all shares together without a correction.
+margin: with 95 % confidence, losing p costs no more rounds than the margin. An interval that contains 0 does not show
+that drops cost nothing, because an interval from too few training runs contains 0 as well. If a training run never
+reaches the target, the share is not tolerated. Shares are tried in ascending order up to the first share that is not
+tolerated, so the confidence holds for all shares together without a correction.
 
 Source: Wang et al., "Towards Domain-Specific Network Transport for Distributed DNN Training", section 3.2, tables 1 and
-5, where ten trainings with drops take the same rounds to the same target. The margin and the interval are ours.
+5. There ten training runs with drops need as many rounds to a target as runs without drops. The margin and the interval
+are ours.
 """
 
 from __future__ import annotations
@@ -34,10 +35,10 @@ Verdict = Literal["tolerated", "too much", "undecided"]
 
 
 class Trial(Value):
-    """The trainings in which the share `share` of the gradients is dropped.
+    """The training runs in which the share `share` of the gradients is dropped.
 
-    `rounds` has the rounds to the target for each seed. If a training does not reach the target, its entry is null, and
-    no further seed is tried.
+    `rounds` has the rounds to the target for each seed. If a training run does not reach the target, its entry is null,
+    and no further seed is tried.
     """
 
     share: Annotated[Share, Field(gt=0)]
@@ -53,8 +54,9 @@ class Trial(Value):
 class Excess(NamedTuple):
     """The extra rounds that a dropped share costs, their 90 % interval, the tolerated margin, and the verdict.
 
-    `mean`, `low` and `high` are None if a training never reached the target. The verdict is "too much" if a training
-    never reached the target, or if `low` is above the margin. It is "undecided" if the interval contains the margin.
+    `mean`, `low` and `high` are None if a training run never reached the target. The verdict is "too much" if a
+    training run never reached the target, or if `low` is above the margin. It is "undecided" if the interval contains
+    the margin.
     """
 
     mean: float | None
@@ -68,7 +70,8 @@ class Trials(Value):
     """The trials of a function `train`, whose metric must reach `target` within `max_rounds`.
 
     The metric must rise to the target, or with `falling` fall to it. `baseline` has the rounds to the target without
-    drops, for each seed. A tolerated share of drops costs at most the share `margin` of the baseline's mean.
+    drops, for each seed. A share of drops is tolerated if it costs at most `margin` times the baseline's mean in extra
+    rounds.
     """
 
     train: Text
@@ -116,7 +119,7 @@ class Trials(Value):
 
 
 def excess(baseline: Sequence[int], rounds: Sequence[int | None], margin: float) -> Excess:
-    """The extra rounds of trainings with drops, each compared with the training of the same seed without drops.
+    """The extra rounds of training runs with drops, each compared with the run of the same seed without drops.
 
     Args:
       baseline: rounds without drops, by seed; at least 2.
@@ -145,10 +148,10 @@ def search(
     """The rounds without drops, and the trials of ascending shares up to the first share that is not tolerated.
 
     Args:
-      run: trains with a share and a seed, and returns the rounds to the target, or None if the target is not reached.
-        With share 0 the target is always reached.
+      run: a function that trains with a dropped share and a seed, and returns the rounds to the target, or None if the
+        target is not reached. With share 0 the target is always reached.
       shares: ascending, above 0.
-      repeats: trainings per share, at least 2; their seeds are 0, 1, ….
+      repeats: number of training runs per share, at least 2; their seeds are 0, 1, ….
       margin: the tolerated extra rounds, as a share of the baseline's mean.
     """
     baseline = [found for seed in range(repeats) if (found := run(0.0, seed)) is not None]

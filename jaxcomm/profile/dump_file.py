@@ -20,9 +20,10 @@ _LongText = Annotated[str, Field(max_length=1 << 16)]
 
 
 class Failure(Value):
-    """The error of the failed call. The lists are fields of `DeadlineError` and `MismatchError`, if they are known.
+    """The error of the failed call.
 
-    `calls` has two ranks that made different calls, each with its call in words.
+    The lists are copies of the fields of a `DeadlineError` or `MismatchError`. A list is empty if the error has no such
+    field. `calls` has two ranks that made different calls, each with its call in words.
     """
 
     text: _LongText

@@ -72,7 +72,7 @@ def decode(data: bytes, where: str) -> Profile:
 
 
 def validate(document: Any, where: str) -> Profile:
-    """A profile from a JSON document, or an error that names the place.
+    """The profile in a JSON document; the text of an error names the place of the mistake.
 
     Args:
       document: the decoded JSON.

@@ -36,7 +36,7 @@ def fit(samples: Sequence[Sample], op: OpName, ranks: int, source: str, schedule
     assumed.
 
     Args:
-      samples: one or more timed calls; several of one size are welcome.
+      samples: one or more timed calls; several may have the same size.
       op: the collective that the samples timed.
       ranks: the number of ranks of each call.
       source: a note on the samples' origin, to which a note on the fit is added.

@@ -56,9 +56,9 @@ def find_straggler(profile: Profile) -> Straggler:
     steps in which the rank was last, is at least half of the bulk's spread. The lead is the time from the next-latest
     rank's arrival to the rank's own. The bulk's spread is the median time from a step's first arrival until half of the
     ranks have arrived. If several ranks are late together (see `late_ranks`), each of them is compared with the ranks
-    that are not late. With fewer steps than the test needs (five for two ranks, two for eight), the rank must be last
+    that are not late. With fewer steps than the test needs (six for two ranks, three for eight), the rank must be last
     in all steps, and its lead must be at least 3 times the time from the first to the last arrival of the other ranks.
-    With two ranks a single step always meets this condition, so one step is too little evidence.
+    With two ranks a single step always meets these conditions, so measure more steps.
 
     Args:
       profile: a profile with arrivals.

@@ -38,7 +38,7 @@ def on_hosts(host: Profile, hosts: int) -> Profile:
 def with_network(profile: Profile, found: Profile) -> Profile:
     """The profile with the hosts, racks or NICs of another profile in place of its own.
 
-    Timed collectives stay. Timed whole schedules and trials are left out.
+    Timed collectives stay, but timed schedules and trials are left out.
 
     Args:
       profile: any profile.

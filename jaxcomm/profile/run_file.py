@@ -19,12 +19,12 @@ from jaxcomm.records import Outcome
 FORMAT: Final = "jaxcomm-stats"
 VERSION: Final = 1
 
-# Seconds of a span.
+# The length of a span of time, in seconds.
 Length = Annotated[float, Field(gt=0, le=1e9, strict=True, allow_inf_nan=False)]
 
 
 class SiteSpan(Value):
-    """Means over the calls of a site during some time."""
+    """Means over the calls of a site during a span of time."""
 
     at_s: Seconds
     length_s: Length
@@ -36,8 +36,8 @@ class SiteSpan(Value):
 class SiteTrial(Value):
     """The trial of a call site's plan.
 
-    `calls` has the number of calls by the plan's schedule and by the default schedule. The times are means over these
-    calls.
+    `calls` has the number of calls by the plan's schedule and by the default schedule. The times are trimmed means over
+    these calls.
     """
 
     outcome: Literal["open", "kept", "dropped"]
@@ -104,7 +104,7 @@ class RunSite(Value):
 
 
 class RailSpan(Value):
-    """A rail's traffic over some time.
+    """A rail's traffic during a span of time.
 
     `bytes_per_s` is None if it was not measured, and `share` is None if it did not change.
     """

@@ -38,9 +38,9 @@ def from_stats(
 
     The arrivals come from one call site: the site named `site`, or else the site whose calls together move the most
     bytes. The first recorded call of this site counts as warm-up. α and β are fitted to times from the last arrival to
-    the end of a call: one median for each site that sums without a plan among the same number of ranks. If these sites
-    have only one size, α is assumed (see `fit`), and plans from this profile treat no rank as late. The profile has the
-    shares of the run's rails. It names hosts if each rank is on its own host.
+    the end of a call. Each site that sums without a plan among the same number of ranks gives one median time. If these
+    sites have only one size, α is assumed (see `fit`), and plans from this profile treat no rank as late. The profile
+    has the shares of the run's rails. It names hosts if each rank is on its own host.
 
     Args:
       stats: the result of `jaxcomm.stats()`, or the file that `jaxcomm.stats().save(path)` wrote; None: the current
@@ -151,7 +151,7 @@ def _rail_shares(run: SavedRun) -> dict[str, float]:
 
 
 def _hosts(run: SavedRun, ranks: int) -> list[str]:
-    """A host per rank if rails lead to every other process and each process is on its own host; otherwise empty."""
+    """One host name per rank if rails lead to all other processes and each process has its own host; else empty."""
     hosts = {each.process: each.host for each in run.rails}
     alone = len(hosts) == ranks - 1 and all(host == process for process, host in hosts.items())
     return [f"host {rank}" for rank in range(ranks)] if alone else []

@@ -46,7 +46,7 @@ _PARAMETERS: Final = {
 
 
 class ScheduleSample(Value):
-    """The times of one schedule for one size, from the last arrival to the end: one time per turn of a few calls.
+    """The times of one schedule for one size, from the last arrival to the end. A turn of a few calls gives one time.
 
     A turn's time is the median of its calls or, if the host's clock timed them, their mean. In the turns of `together`
     no rank is late. In the turns of `late` one rank is late ([]: no rank was made late). In the last of these turns it

@@ -1,4 +1,4 @@
-"""The drops of gradients that a training tolerates, in a profile: by layer, and in the queues of a switch."""
+"""The drops of gradients that a training run tolerates, in a profile: by layer, and in the queues of a switch."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from jaxcomm.profile.drop_study import Trials
 
 
 class Impact(Value):
-    """A measured point: if `share` of a layer's gradients is lost, the training takes `rounds` more rounds."""
+    """A measured point: if `share` of a layer's gradients is lost, a training run takes `rounds` more rounds."""
 
     share: Share
     rounds: Annotated[float, Field(ge=0, le=1e12, strict=True, allow_inf_nan=False)]
@@ -56,11 +56,11 @@ class Switch(Value):
 
 
 class Tolerance(Value):
-    """The drops of gradients that the training tolerates.
+    """The drops of gradients that a training run tolerates.
 
-    `layers` are in forward order. `model` names the architecture, to look up a published bound. `bound` is the measured
-    maximum share of a tensor that may be lost (null: not measured), and `trials` are the trainings that measured
-    `bound`. `small_share` is the share of gradients that count as small.
+    `layers` are in forward order. `model` names the architecture, by which a published bound is looked up. `bound` is
+    the measured maximum share of a tensor that may be lost (null: not measured), and `trials` are the training runs
+    that measured `bound`. `small_share` is the share of gradients that count as small.
     """
 
     layers: Annotated[list[Layer], Field(min_length=1)]

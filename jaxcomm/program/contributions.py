@@ -39,7 +39,7 @@ class Contributions:
             self._nothing = "a chunk that has not arrived"
             self._garbage[:] = np.arange(ranks)[:, None] != first + np.arange(count)
         self._added = np.zeros((ranks, count), bool)  # whether another rank has added this value to its own
-        self._last = np.zeros(ranks * count, np.int32)  # scratch: the last transfer of a round into each cell
+        self._last = np.zeros(ranks * count, np.int32)  # scratch memory: the last transfer of a round into each cell
 
     def reduce_scatter(self, late: int) -> None:
         """Applies a ReduceScatter of the N other ranks. Chunk c becomes complete only on the (c mod N)-th of them."""

@@ -84,7 +84,7 @@ class Draft(NamedTuple):
     rank: int
     reads: tuple[int, ...]
     writes: tuple[int, ...]
-    into: tuple[int, ...]  # the ranks whose transfers add this sum to their chunk; empty for a copy
+    into: tuple[int, ...]  # the ranks at which `reduce` transfers form this sum; empty for a copy
 
 
 class Alike(NamedTuple):
@@ -228,7 +228,7 @@ class _Chunk:
     def _add(
         self, round_: int, helpers: tuple[int, ...], reads: tuple[int, ...], writes: set[int], into: tuple[int, ...]
     ) -> None:
-        """Appends a step. The first helper that is not late executes it; if all helpers are late, the first one."""
+        """Appends a step. The first of `helpers` that is not late executes it or, if all are late, the first of all."""
         rank = next((helper for helper in helpers if helper not in self._late_ranks), helpers[0])
         index = len(self.drafts)
         self.drafts.append(_Step(round_, rank, reads, writes, into))

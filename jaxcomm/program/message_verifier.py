@@ -73,7 +73,7 @@ def _check_sizes(messages: Sequence[RankMessages], collective: CollectiveKind) -
 
 
 def _check_round(each: RankMessages, index: int, round_: Round) -> None:
-    """Refuses indices out of range, and memory that one message of the round writes and another message uses."""
+    """Raises PlanError for an index out of range, an empty sum, or a message that overwrites another one's memory."""
     both: tuple[Send | Receive, ...] = (*round_.sends, *round_.receives)
     for message in both:
         if not 0 <= message.peer < each.ranks or message.peer == each.rank:
@@ -143,7 +143,7 @@ class _Replay:
         self._held = [[rank + 1 if chunk == rank or not gathered else _NOTHING for chunk in chunks] for rank in ranks]
         self._slots: list[dict[int, tuple[int, int]]] = [{} for _ in ranks]  # place -> chunk and value
         self._round = [-1] * len(messages)
-        self._unsent = [0] * len(messages)  # messages of the rank's current round that have not been moved yet
+        self._unsent = [0] * len(messages)  # number of messages of the rank's current round not moved yet
 
     def finish(self) -> None:
         """Runs every rank to the end of its list."""

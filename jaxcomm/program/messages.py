@@ -36,7 +36,7 @@ class Receive(NamedTuple):
 
 
 class Add(NamedTuple):
-    """`buffer[chunk] = Σ places`, in this order; a single place is a copy."""
+    """`buffer[chunk] = Σ places`, in this order; a single place means a copy."""
 
     chunk: int
     places: tuple[int, ...]
@@ -62,7 +62,7 @@ class RankMessages(NamedTuple):
     def encode(self) -> bytes:
         """Little-endian uint32 words: magic, version, ranks, rank, chunks, slots, number of rounds, then the rounds.
 
-        A round is the lengths of its three lists, and the lists themselves.
+        A round is encoded as the lengths of its three lists, then the lists themselves.
         """
         words = [MAGIC, VERSION, self.ranks, self.rank, self.chunks, self.slots, len(self.rounds)]
         for sends, receives, adds in self.rounds:
@@ -119,7 +119,7 @@ def scratch_slots(rounds: Iterable[Round]) -> int:
 
 
 def exchanges(rounds: int) -> tuple[RankMessages, RankMessages]:
-    """Two ranks that send each other half of their buffers in every round, for measuring.
+    """Messages by which two ranks send each other half of their buffers in every round, for measurements.
 
     In each round a rank sends back the half that it received in the round before.
 

@@ -21,7 +21,7 @@ MAGIC, VERSION = 0x4750434A, 1  # "JCPG" in little-endian bytes
 MAX_RANKS, MAX_CHUNKS = 1 << 12, 1 << 24  # limits, so that a damaged file cannot make us allocate much memory
 MAX_PIECES = 1 << 22  # maximum of ranks · chunks; such a schedule compiles in some seconds
 _HEADER = 5
-_OP = 5  # words of an operation before its lists
+_OP = 5  # number of words of an operation before its lists
 _NONE: Final = np.empty(0, np.int32)
 
 
@@ -54,7 +54,7 @@ class Program:
     def encode(self) -> bytes:
         """Little-endian uint32 words: magic, version, ranks, chunks, number of ops, then the ops.
 
-        An op is its rank, its chunk, the lengths of its three lists, and the lists themselves.
+        An op is encoded as its rank, its chunk, the lengths of its three lists, then the lists themselves.
         """
         words = [MAGIC, VERSION, self.ranks, self.chunks, len(self.ops)]
         for rank, chunk, reads, writes, waits in self.ops:

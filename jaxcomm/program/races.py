@@ -17,7 +17,7 @@ class ChunkRun:
     def __init__(self, chunk: int, ranks: int) -> None:
         self._chunk = chunk
         self._holds = [frozenset([rank]) for rank in range(ranks)]
-        self._bits = list(range(ranks))  # equal numbers stand for equal bits
+        self._bits = list(range(ranks))  # a number per rank; equal numbers stand for equal bits
         self._sums: dict[tuple[int, ...], int] = {}  # the operands' bits in order of addition -> the sum's bits
         self._ops: list[int] = []  # indices in the program; bit i of the sets below stands for the i-th index
         self._finished: dict[int, int] = {}  # op -> the operations that have finished when this op has finished

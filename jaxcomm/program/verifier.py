@@ -19,7 +19,7 @@ from jaxcomm.schedules.one_late_rank import straggler_table
 from jaxcomm.schedules.reduce_scatter import reduce_scatter
 from jaxcomm.schedules.schedule import Table
 
-_BLOCK = 1 << 24  # bytes of contribution sets that are in memory at a time
+_BLOCK = 1 << 24  # approximate bytes of contribution sets in memory at a time
 
 
 @dataclass(frozen=True)
@@ -157,7 +157,7 @@ def verify_program(program: Program | bytes, schedule: Schedule | None = None) -
 
 
 def _additions(stages: Sequence[tuple[Schedule, frozenset[int]]], chunks: int) -> list[NDArray[np.int64]]:
-    """For every phase but the last, the number of additions to each chunk until the end of this phase."""
+    """For every phase but the last, the number of additions to each chunk up to the end of this phase."""
     counts = [
         np.bincount(rows[rows[:, 4] == Op.REDUCE][:, 3], minlength=chunks) for rows in (p.table() for p, _ in stages)
     ]

@@ -142,5 +142,5 @@ def _checked(report: dict[str, Any]) -> str:
 
 
 def _each(report: dict[str, Any], name: str) -> list[float]:
-    """One number of each training, in the order of `TRAININGS`."""
+    """One number of each training run, in the order of `TRAININGS`."""
     return [report[f"{name}_{training}"] for training in TRAININGS]

@@ -20,7 +20,7 @@ BOUND: Final = "#000000"
 
 # The same colours, lightened, for boxes with text in them.
 BEFORE, AFTER, COPY = "#8ecdf0", "#f4bb4a", "#9adbbd"
-# Three colours: of the late rank's row, and of this row's background and stripes before the rank's arrival.
+# Three colours: the late rank's row, then the background and the stripes of this row before the rank's arrival.
 ABSENT: Final = ("#fdf3f2", "#fbeceb", "#e6b0aa")
 
 # If a name contains several of these words, the first word in this table decides.

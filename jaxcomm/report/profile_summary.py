@@ -1,4 +1,4 @@
-"""A profile in a short table: the link, the late rank, and the sums."""
+"""A profile in a short table: ranks, links, timed schedules, the late rank and gradient buckets."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def summary(measured: Profile) -> str:
 
 
 def _missing(measured: Profile) -> list[str]:
-    """Names of the facts that the profile lacks. Neither the run's record nor another profile provided them."""
+    """Names the facts that the profile lacks because neither the run's record nor another profile has them."""
     known = {
         "hosts": measured.hosts or measured.topology,
         "rails": measured.rail_shares or measured.rails,
@@ -64,7 +64,7 @@ def _rows(measured: Profile) -> Iterator[tuple[str, str]]:
     if nics := [f"rank {rank} {nic:.3g} × slower" for rank, nic in enumerate(measured.nics) if nic > 1]:
         more = f" and {len(nics) - _SHOWN} more" if len(nics) > _SHOWN else ""
         yield "NICs", ", ".join(nics[:_SHOWN]) + more
-    elif measured.incast is not None:  # incast is known only if a job measured its links, and thus its NICs
+    elif measured.incast is not None:  # a job that measures incast also measures its NICs
         yield "NICs", "alike: differences below a quarter count as none"
     for rail in measured.rails:
         yield f"rail {rail.name}" if rail.name else rail_name(rail.name), _rail_text(rail)

@@ -51,11 +51,12 @@ def verdict_text(plan: Plan, entry: Entry, offer: Alternative) -> str:
         return _VERDICTS[offer.verdict]
     saves = f"not sure enough: saves {more:.1%} of the chosen one"
     least = plan.assumptions.min_gain
-    # Timed schedules have their own margins, by size. If `more >= least`, that margin decided, not `min_gain`.
+    # A timed schedule must also save more than the error of its time, which depends on the size. If `more >= least`,
+    # this error decided, not `min_gain`.
     return f"{saves}, must save {least:.1%}" if more < least else f"{saves}, within the error of the times"
 
 
-TOLERATED: Final = 0.03  # a time longer by at most this share is printed as a saving of 0 %
+TOLERATED: Final = 0.03  # times that are longer by less than this share are printed as a saving of 0 %
 
 
 def saved_text(share: float) -> str:
@@ -68,7 +69,7 @@ def nobody_late_text(who: str, late: lateness.Straggler | Delay, ranks: int) -> 
 
     Args:
       who: the rank that is last most often, such as `rank 3`.
-      late: number of steps in which rank `who` was last, and its delays.
+      late: the number of steps, the number of steps in which rank `who` was last, and the delays of rank `who`.
       ranks: number of ranks.
     """
     if not late.late_steps:
@@ -100,7 +101,7 @@ def timed_text(timed: TimedBasis) -> str:
 
 
 def alpha_assumed_text(alpha_s: float) -> str:
-    """The lines below a plan's predicted times if α is assumed."""
+    """The note below a plan's predicted times if α was assumed instead of measured."""
     return textwrap.fill(
         f"α is assumed ({seconds_text(alpha_s)}), not measured: these times are guesses, and no schedule that uses a "
         "delay was considered, as its gain could be a loss. To measure α, time sums whose sizes differ by a factor of "

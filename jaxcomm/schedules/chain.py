@@ -25,7 +25,7 @@ def chain(ranks: int, late: Sequence[int], chunks: int, template: Template | Non
     The second-to-last late rank sends everything except its own share. Sending these chunks takes the same time as a
     ReduceScatter of all ranks but the last. In `straggler` all ranks but the last wait for each other and then run such
     a ReduceScatter. So, counted from the last arrival, a chain is no faster than `straggler`. But in a chain the early
-    ranks have done their own part before, and their ports are free meanwhile.
+    ranks finish their own ReduceScatter earlier, and their ports are mostly free while late ranks join.
 
     Args:
       ranks: number of ranks n, at least 2.
@@ -90,7 +90,7 @@ def _table(ranks: int, late: tuple[int, ...], chunks: int, template: Template | 
 
 
 def _owners(ranks: int, late: tuple[int, ...]) -> list[tuple[int, ...]]:
-    """For each late rank, the owners of the first n − 1 chunks before its arrival. Later chunks repeat these owners."""
+    """For each late rank, the owners of the first n − 1 chunks at its arrival. Later chunks repeat these owners."""
     owners = [tuple(rank for rank in range(ranks) if rank != late[-1])]
     early = sorted({*range(ranks)} - {*late})
     for index in range(len(late) - 2, -1, -1):
@@ -115,7 +115,7 @@ def _join_table(ranks: int, late: tuple[int, ...], index: int, chunks: int) -> T
 
 
 def _volume(old: Sequence[int], new: Sequence[int], rank: int, chunks: int) -> int:
-    """The sum over the owners of the larger number of chunks: those that `rank` sends to the owner, or gets from it."""
+    """The sum, over the owners, of the chunks that `rank` sends to the owner or gets from it, whichever are more."""
     before, given = np.resize(old, chunks), np.resize(new, chunks) == rank
     kept, got = (np.bincount(before[which]) for which in (~given, given))
     width = max(len(kept), len(got))

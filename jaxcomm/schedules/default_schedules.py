@@ -35,5 +35,5 @@ def default_schedule(nbytes: int, hosts: Sequence[int]) -> Literal["flat", "dire
 
 
 def bounds() -> tuple[int, int, int, int]:
-    """The bounds of `default_schedule` in bytes. The core applies them to the collectives of unchanged programs."""
+    """The limits of `default_schedule` in bytes. The core applies them to the collectives of unchanged programs."""
     return FLAT_BYTES, FLAT_BYTES_ON_ONE_HOST, RING_CHUNK_BYTES, RING_CHUNK_BYTES_OF_SEVERAL

@@ -44,7 +44,7 @@ def _closed_form(ranks: int) -> Template:
     pairwise = ranks & (ranks - 1) == 0
     starts = [0] + [age for age in range(1, last) for _ in range(1 << (age - 1))]
     if not pairwise:
-        starts.pop()  # in place of this step a rank returns the finished chunk to the late rank
+        starts.pop()  # instead of this step, a rank returns the finished chunk to the late rank
     holders: dict[int, list[int]] = {age: [] for age in range(1, last + 1)}
     receivers: dict[int, list[int]] = {age: [] for age in range(last + 1)}
     idle = set(range(others))

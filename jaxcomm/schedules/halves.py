@@ -108,7 +108,7 @@ def _half(collective: Half, whole: Schedule) -> Table:
     sums = table[table[:, 4] == Op.REDUCE]
     sums = sums[sums[:, 0] < whole.num_rounds // 2]
     owner = np.zeros(whole.num_chunks, np.int32)
-    owner[sums[:, 3]] = sums[:, 2]  # the last rank that receives the chunk
+    owner[sums[:, 3]] = sums[:, 2]  # a chunk's owner is the last rank that receives parts of it
     named = sums.copy()
     named[:, 3] = owner[sums[:, 3]]
     return named if collective == "reduce_scatter" else _backwards(named)
@@ -139,7 +139,7 @@ def _scatter_on_hosts(links: HostLinks) -> Table:
 
     for owner, home in enumerate(hosts):
         place = members[home].index(owner)
-        ends = [each[place % len(each)] for each in members]  # for each host, the rank that has its sum of the chunk
+        ends = [each[place % len(each)] for each in members]  # for each host, the rank that sums the chunk
         for host, end in enumerate(ends):
             # A host sums other hosts' chunks before its own. It begins with the chunks of the next host.
             turn = (home - host - 1) % len(members)

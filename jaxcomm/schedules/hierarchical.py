@@ -41,7 +41,7 @@ def hierarchical(links: HostLinks, chunks: int, late: Sequence[int] = (), within
       across: chunks that the other hosts sum before the arrival, in [0, chunks].
 
     Returns:
-      A schedule; if a rank is late, its `precondition` is the others' work before the arrival.
+      A schedule. If ranks are late, the schedule's `precondition` is the other ranks' work before the arrival.
 
     Raises:
       ValueError: a rank out of range or named twice, every rank late, or a number of chunks that does not fit.
@@ -64,7 +64,7 @@ def hierarchical(links: HostLinks, chunks: int, late: Sequence[int] = (), within
     return _made((links, chunks, tuple(sorted(late)), within, across))
 
 
-@lru_cache(maxsize=128)  # enough for all schedules that a plan compares; each is timed for many sizes
+@lru_cache(maxsize=128)  # holds all schedules that a plan compares, because each is timed for many sizes
 def _made(known: _Parameters) -> Schedule:
     links, chunks, late, *_ = known
     ranks, before = len(links.hosts), None

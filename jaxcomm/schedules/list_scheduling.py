@@ -41,7 +41,7 @@ class PendingMove(NamedTuple):
 def in_rounds(moves: Sequence[PendingMove]) -> Table:
     """Returns the table of the moves, each in the first round that fits.
 
-    A move's round is later than the rounds of all moves that it waits for, and of all moves that its ports carry first.
+    A move's round is later than the rounds of all moves that it waits for, and of all earlier moves on its ports.
 
     Args:
       moves: the moves, in an order that gives correct values.

@@ -17,7 +17,7 @@ from jaxcomm.schedules.ports import HostLinks, Port
 # A link's price per second is r to the power of 2^5, where r is the link's load with one more chunk, divided by the
 # greatest such load of all links. So almost only the busiest links count.
 _SQUARINGS: Final = 5
-_DEEPER: Final = 0.001  # an edge that is not in the tree of `_in_tiers` must be cheaper by at least this price
+_DEEPER: Final = 0.001  # added to the cost of each edge that is not in the tree of `_in_tiers`
 _TIERS: Final = range(3)  # moves within a host, within a rack, and between racks
 
 Prices = list[list[tuple[float, float]]]  # by tier and rank: the prices of receiving a chunk and of sending a chunk
@@ -40,14 +40,14 @@ class TreeFinder:
     """
 
     def __init__(self, links: HostLinks, late: Set[int] = frozenset()) -> None:
-        """Takes the links and the late ranks. First sums of early chunks (see `next`) do not wait for late ranks."""
+        """Takes the links and the late ranks. Punctual ranks sum early chunks (see `next`) before late ranks arrive."""
         self._links, self._late, self._ranks = links, late, range(len(links.hosts))
         self._loads: dict[bool, defaultdict[Port, float]] = {early: defaultdict(float) for early in (False, True)}
         racks = [links.racks[host] for host in links.hosts]
         # For each tier, each rank's part: the rank itself, its host, its rack, or the whole network. Parts of one tier
         # make up the parts of the next tier.
         self._parts: list[Sequence[int]] = [self._ranks, links.hosts, racks, [0] * len(racks)]
-        # For each tier, the ranks of each part of the next tier. Parts with a single part of this tier are left out.
+        # For each tier, the ranks of each part of the next tier, except parts that contain a single part of this tier.
         self._groups: list[list[list[int]]] = []
         for part, whole in pairwise(self._parts):
             groups = [[rank for rank in self._ranks if whole[rank] == each] for each in sorted({*whole})]
@@ -63,7 +63,7 @@ class TreeFinder:
                 (("uplink out", "uplink in"), rack, uplink),
             ):
                 self._seconds.update({(name, index): seconds for name in names})
-        hosts = {links.hosts[rank] for rank in late}  # their ranks sum an early chunk only if no other rank can
+        hosts = {links.hosts[rank] for rank in late}  # ranks on these hosts sum an early chunk only if no others can
         self._reluctance = [(rank in late) + (host in hosts) for rank, host in enumerate(links.hosts)]
 
     @property
@@ -125,7 +125,7 @@ class TreeFinder:
     def _spanning(self, prices: Prices) -> Tree:
         """The cheapest of all trees, except that edges of `_in_tiers`' tree are preferred if they cost little more.
 
-        The tree of `_in_tiers` is less deep. The cost of an edge is the sum of the costs of its two ranks. So an edge
+        The tree of `_in_tiers` is shallower. The cost of an edge is the sum of the costs of its two ranks. So an edge
         between parts can be in the tree only if one of its ranks is the cheapest of all, or the cheapest outside the
         part of the cheapest rank.
         """
@@ -158,7 +158,7 @@ class TreeFinder:
         price of an edge is the price of receiving a chunk at the child plus the price of sending a chunk at the parent.
         """
         summed = [0.0 for _ in self._ranks]  # for each rank, the price of summing its part on this rank
-        heads: list[dict[int, int]] = []  # for each tier and part, the rank that sums it and sends it to another part
+        heads: list[dict[int, int]] = []  # for each tier and part, the rank that sums the part and sends on the sum
         for tier in _TIERS:
             part = self._parts[tier]
             heads.append({})

@@ -17,7 +17,7 @@ from jaxcomm import cp_sat
 from jaxcomm.errors import PlanError
 from jaxcomm.schedules.template import Template, TemplateStep
 
-_EFFORT = 5.0  # limit per model, in CP-SAT's deterministic seconds: every machine finds the same template
+_EFFORT = 5.0  # limit per model in CP-SAT's deterministic seconds, so that every machine finds the same template
 
 
 class _Move(NamedTuple):
@@ -79,8 +79,8 @@ def _solve(others: int, moves: list[_Move], pairwise: bool) -> list[TemplateStep
         if len(walk) == others:
             chosen = {key: solver.value(variable) for key, variable in matching.items()}
             return _steps(moves, walk, chosen, pairwise)
-        # Some moves are not on the walk. From now on the walk's states must have no moves, or all moves, or a move to a
-        # state that is not on the walk.
+        # Some moves are not on the walk. The new constraints exclude this solution: either no move starts at the walk's
+        # states, or all moves do, or one of these moves leads to a state that is not on the walk.
         visited = {moves[index].state for index in walk}
         inside = sum(x for x, move in zip(times, moves, strict=True) if move.state in visited)
         onwards = sum(

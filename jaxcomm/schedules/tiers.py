@@ -14,7 +14,7 @@ from jaxcomm.schedules.owners import Tree, TreeFinder
 from jaxcomm.schedules.ports import HostLinks, PortUse, arrival
 from jaxcomm.schedules.schedule import Op
 
-LEAD: Final = 8  # a host sums a chunk before its turn, by the time of this number of transfers between hosts
+LEAD: Final = 8  # a host sums a chunk this many between-host transfer times before the chunk's turn
 
 Row = tuple[int, int, int, Op]  # round, source, destination, op
 
@@ -104,7 +104,7 @@ class Tiers:
             own = self._members[self._hosts[late]]
             if members is own or (
                 self._links.per_rank and len({*map(len, self._members)}) == 1
-            ):  # if all hosts have the same size, all skip the late rank's place
+            ):  # with a NIC per rank and hosts of equal size, all hosts skip the late rank's place
                 place = own.index(late)
                 rails = members[:place] + members[place + 1 :]
         return rails[chunk % len(rails)]
@@ -154,7 +154,7 @@ class Tiers:
             self._move(parent, child, chunk, Op.COPY, (time + self._pace / 4 * (depth[child] + step), 1 + step))
 
     def _by_turns(self, chunk: int, ends: Sequence[int], turn: int) -> None:
-        """Adds the moves between hosts and racks. Hosts take turns as the root of a rack, racks as the root of all."""
+        """Adds the moves between hosts and racks. Hosts take turns as their rack's root, racks as the global root."""
         early = chunk < min(self._within, self._across)
         heads, spreads = [], []
         for members in self._racks:

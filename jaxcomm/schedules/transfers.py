@@ -8,7 +8,7 @@ import numpy as np
 
 from jaxcomm.schedules.schedule import Op, Schedule, Table, check_chunks, check_rank, check_ranks, loads, measure
 
-COLUMNS = ("round", "sender", "receiver", "chunk", "op")  # the numbers of a transfer
+COLUMNS = ("round", "sender", "receiver", "chunk", "op")  # names of the numbers that describe a transfer
 
 
 @functools.lru_cache(maxsize=16)  # many entries of a plan have the same schedule

@@ -89,7 +89,7 @@ class BetweenHosts(TimedCosts):
 
     @cached_property
     def _far(self) -> dict[int, float]:
-        """The size from which links' rates determine all times, with factor 1; empty if a timed size is as large."""
+        """The factor 1 at the size from which links' rates determine all times; empty if a timed size is as large."""
         assert isinstance(self.model, LinkCosts)
         links, ranks = self.model.links, max(schedule.ranks for schedule in self._tables)
         size = math.ceil(BOUND_BY_BYTES * ranks * links.alpha / links.beta) if links.beta else 0

@@ -70,7 +70,7 @@ def phase_seconds(schedule: Schedule, nbytes: int, alpha: float, beta: float, to
 
 
 def differences(left: tuple[float, ...]) -> tuple[float, ...]:
-    """The seconds that each stage adds: the stage's time to the end, from `left`, minus the next stage's."""
+    """The seconds that each stage adds: its time to the end (in `left`) minus the next stage's time to the end."""
     return tuple(here - after for here, after in itertools.pairwise((*left, 0.0)))
 
 

@@ -37,7 +37,7 @@ def critical_path(run: Run, first_s: float = 0.0) -> Parts:
     steps = Messages(*fields)
     by_end, by_free = (_Times(times) for times in (steps.end_s, steps.free_s))
     parts = np.zeros(5)
-    at, arrives = int(steps.end_s.argmax()), True  # False: the path needs only the time when the ports of `at` are free
+    at, arrives = int(steps.end_s.argmax()), True  # False: the path leaves message `at` when its ports are free
     while True:
         start, free, end = steps.start_s[at], steps.free_s[at], steps.end_s[at]
         port, resent, wait = steps.port_s[at], steps.resent_s[at], steps.wait_s[at]
@@ -55,7 +55,7 @@ def critical_path(run: Run, first_s: float = 0.0) -> Parts:
         arrives = before[:1] in met
         if not len(before):
             parts[0] = start - first_s
-            parts[np.abs(parts) < 1e-12 * steps.end_s.max()] = 0.0  # rounding errors of differences of equal times
+            parts[np.abs(parts) < 1e-12 * steps.end_s.max()] = 0.0  # removes rounding errors
             return Parts(*parts.tolist())
         at = int(before[0])
 

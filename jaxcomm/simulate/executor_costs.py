@@ -213,8 +213,8 @@ class TimedCosts(Costs):
 
         If `schedule` was not timed at the sizes `about(nbytes)`, this share is the model's error at these sizes. If
         `schedule` was timed, each turn gives a ratio of its time to the time of the default schedule, which runs
-        without a plan. The share is then the deviation (95 %) that chance causes in one turn's ratio or, if the model
-        also expects a gain, in the median ratio. `other` is None for `lax.psum`.
+        without a plan. The share is then the 95 % error bound (see `error_of`) of one turn's ratio or, if the model
+        also expects a gain, of the median ratio. `other` is None for `lax.psum`.
         """
         about = self.about(nbytes)
         timed = {sample.bytes: sample for sample in self.samples(schedule) or ()}
@@ -226,8 +226,8 @@ class TimedCosts(Costs):
     def margin_over(self, schedule: Schedule | None, nbytes: int, of: TimedCosts, other: Schedule) -> float:
         """The smallest gain over `other` that errors cannot explain, as a share of the time of `other`.
 
-        If both schedules were timed, in the same turns, this share is the deviation (95 %) that chance causes in one
-        turn's ratio of their times. Otherwise the share is the error of the model for the schedule that was not timed.
+        If both schedules were timed, in the same turns, this share is the 95 % error bound of the ratio of their times
+        in one turn. Otherwise the share is the error of the model for the schedule that was not timed.
         Another executor, whose costs are in `of`, runs `other`. `schedule` is None for `lax.psum`.
         """
         own, others = (

@@ -22,8 +22,8 @@ from jaxcomm.schedules import Schedule
 from jaxcomm.simulate import clock, closed_form
 from jaxcomm.simulate.incast import link_of
 
-TINY_WORK: Final = 1 << 20  # a call that reads and stores at most these bytes runs on its last rank, without a worker
-STREAM_BYTES: Final = 64 << 20  # if all ranks' buffers together have at least these bytes, stores bypass the caches
+TINY_WORK: Final = 1 << 20  # a call that reads and stores at most this many bytes runs on its last rank alone
+STREAM_BYTES: Final = 64 << 20  # with at least this many bytes in all ranks' buffers, stores bypass the caches
 NEAR_BYTES: Final = (4 << 20, 8 << 20, 16 << 20, 32 << 20)  # candidates for `near` in `_memory`
 SEGMENT_BYTES: Final = 256 << 10  # longest segment of a message within a host
 

@@ -15,7 +15,7 @@ import numpy as np
 from jaxcomm.profile.cluster import Cluster, Topology
 from jaxcomm.schedules import Schedule
 
-FROM_BYTES: Final = 256 << 10  # minimum bytes of a rank's part for incast; smaller parts fit into the switches' queues
+FROM_BYTES: Final = 256 << 10  # minimum size of a rank's part for incast; smaller parts fit into switches' queues
 
 C = TypeVar("C", bound=Cluster)
 

@@ -12,7 +12,7 @@ from jaxcomm.schedules import Schedule
 
 
 class Ports(NamedTuple):
-    """Each rank's traffic in multiples of the buffer's size: `sends[r]` leave its memory, `receives[r]` enter it."""
+    """Each rank's traffic, in buffer sizes: `sends[r]` leaves rank r's memory, `receives[r]` enters it."""
 
     sends: NDArray[np.float64]
     receives: NDArray[np.float64]

@@ -28,17 +28,18 @@ def turn_ratios(own: Sequence[float], other: Sequence[float]) -> Floats:
 
 
 def error_of(turns: Floats, of_median: bool) -> float:
-    """The deviation that chance may cause (95 %) in one turn's value or, if `of_median`, in the turns' median.
+    """The 95 % error bound of one turn's value or, if `of_median`, of the turns' median.
 
-    With five turns or more, the deviation of the median holds for any distribution of times: the i-th longest of n
-    turns is an upper bound for the median of all possible turns. This bound is wrong only if fewer than i of the n
-    turns are above that median, and each turn is above it with probability 1/2. All other deviations are Student's.
+    With five turns or more, the error bound of the median holds for any distribution of times. It is the distance from
+    the median to the i-th longest of n turns, an upper limit for the median of all possible turns. The limit is wrong
+    only if fewer than i of the n turns are above that median, and each turn is above it with probability 1/2. All other
+    error bounds are half-widths of 95 % intervals by Student's t.
     """
     count = len(turns)
     if count < 2:
         return math.inf
     below = list(itertools.accumulate(math.comb(count, i) / 2**count for i in range(count + 1)))
-    longer = bisect.bisect_right(below, CHANCE)  # i of the docstring: the bound is the i-th longest turn
+    longer = bisect.bisect_right(below, CHANCE)  # i of the docstring: the limit is the i-th longest turn
     if of_median and longer:
         return float(np.sort(turns)[-longer] - np.median(turns))
     share = MEDIAN / math.sqrt(count) if of_median else 1.0

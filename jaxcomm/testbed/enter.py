@@ -31,14 +31,14 @@ def main(folder: str, *command: str) -> None:
         _enter(int(host.read_text()))
         for each in _SIGNALS:
             if signal.getsignal(each) != signal.SIG_IGN:
-                signal.signal(each, lambda *_: None)  # `exec` restores the default for the command
+                signal.signal(each, lambda *_: None)  # `exec` resets this handler to the default for the command
         running = subprocess.Popen(command, preexec_fn=_end_with_parent)
     except OSError as error:
         print(f"testbed: {command[0]} cannot run on its host: {error}", file=sys.stderr)
         sys.exit(_FAILED)
     status = running.wait()
     if status < 0:
-        resource.setrlimit(resource.RLIMIT_CORE, (0, 0))  # the command has written its own core file
+        resource.setrlimit(resource.RLIMIT_CORE, (0, 0))  # no second core file: the command has written its own
         if -status not in (signal.SIGKILL, signal.SIGSTOP):
             signal.signal(-status, signal.SIG_DFL)
         os.kill(os.getpid(), -status)

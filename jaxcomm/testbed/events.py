@@ -23,7 +23,7 @@ class Event(NamedTuple):
     """A command that runs `at_s` seconds after the start.
 
     If `stays` is true, the command runs in the background until the testbed ends. An event with `link` or `spine` has
-    no command: the packet switch sets the link, or the spine's links, to this state.
+    no command. Instead, the packet switch applies the given state to the link or to the spine's links.
     """
 
     at_s: float
@@ -93,7 +93,7 @@ def carry_out(layout: Layout, event: Event) -> None:
         packet_switch.set_link(layout, event.link)
     elif event.spine is not None:
         packet_switch.set_spine(layout, event.spine)
-    elif event.stays:  # the command runs until the testbed kills its processes
+    elif event.stays:  # the command runs until the testbed kills it
         subprocess.Popen(event.command, stdout=subprocess.DEVNULL)
     else:
         done = subprocess.run(event.command, capture_output=True, text=True, timeout=_TIMEOUT_S)

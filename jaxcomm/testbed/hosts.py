@@ -83,7 +83,7 @@ def _host(command: Command) -> Iterator[None]:
         try:
             first.wait(_TIMEOUT_S)
         except subprocess.TimeoutExpired:
-            first.kill()  # this also kills the host's first process
+            first.kill()  # `--kill-child` then kills the host's first process, too
             first.wait()
         first.stdout.close()
 

@@ -21,7 +21,7 @@ _SLOWEST: Final = ("8kbit", "1600")  # rate of a "slow" cut without `mbit`, and 
 _QUEUE_BYTES: Final = 512 * 1024  # size of each shaped link's queue
 _FIFO: Final = ("10:", "bfifo", "limit", str(_QUEUE_BYTES))
 _LEAST_BURST: Final = 16 * 1024  # bytes; with a smaller burst HTB falls short of its rate
-_BURST_S: Final = 100e-6  # seconds; the burst makes up for timers that fire this late
+_BURST_S: Final = 100e-6  # maximum delay of a timer, in seconds, that the burst compensates
 _BRIDGE: Final = ("type", "bridge", "stp_state", "0", "forward_delay", "0", "mcast_snooping", "0")
 _DISABLED, _FORWARDING = "0", "3"  # states of a bridge's port
 
@@ -40,7 +40,7 @@ def build(layout: Layout) -> Iterator[Command]:
             continue
         yield from _bridge(layout, layout.core(rail.name))
         for rack in testbed.racks:
-            assert rack.uplink_mbit is not None  # the schema requires it, because there are no spines
+            assert rack.uplink_mbit is not None  # without spines, the schema requires `uplink_mbit`
             yield from _bridge(layout, layout.rack_bridge(rack.name, rail.name))
             yield from _uplink(layout, rack.name, rail.name, rack.uplink_mbit)
     for host in testbed.hosts:

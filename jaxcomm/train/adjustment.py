@@ -1,4 +1,4 @@
-"""Adjusts groups during a training: the host plans new groups from the statistics of the latest averages."""
+"""Adjusts groups during a training run: the host plans new groups from the statistics of the latest averages."""
 
 from __future__ import annotations
 
@@ -24,13 +24,13 @@ from jaxcomm.train.recent_averages import RecentAverages
 if TYPE_CHECKING:
     from jaxcomm.train.agreed_adjustment import MeasuredRacks
 
-ENOUGH: Final = 8  # minimum number of steps; fewer steps do not show what most steps are like
+ENOUGH: Final = 8  # minimum number of steps; fewer do not show how long most steps take
 SOONER: Final = 1.1  # other groups are worthwhile if they shrink disagreement faster by this factor
 
 
 @dataclass(frozen=True)
 class Adjustment:
-    """The groups to go on with, and the links as last measured.
+    """The groups for the next steps, and the links as last measured.
 
     Attributes:
       groups: the new groups, or the present groups if they stay.
@@ -176,7 +176,7 @@ def _adjust(
         return replace(present, changed=False, late_s=(0.0,) * len(network.nics), reason=reason)
     late, step_s = seen.late_s, seen.step_s
     links = network.with_late(late, present.groups.bytes)
-    from jaxcomm.planner.groups import on  # the planner is slow to import, and few trainings adjust groups
+    from jaxcomm.planner.groups import on  # the planner is slow to import, and few training runs adjust groups
 
     offered = on(links)
     before, then = (max(map(links.seconds, groups.iterations)) for groups in (present.groups, offered))

@@ -22,7 +22,7 @@ from jaxcomm.train.recent_averages import RecentAverages
 
 _MEASUREMENTS: Final = 1 << 21  # number of the first measurement; auto_plan uses other numbers
 _MISSING: Final = "process {} has not called train.adjust_groups"
-_calls_before: dict[int, int] = {}  # by number of ranks: earlier generations' calls of the site with the largest sums
+_calls_before: dict[int, int] = {}  # by number of ranks: calls of the site with the largest sums in earlier generations
 
 
 class MeasuredRacks(NamedTuple):
@@ -64,7 +64,7 @@ def agree(
     def look() -> bool:
         nonlocal seen
         texts = [store.lookup(f"{key}/seen/{each}", _MISSING.format(each), each) for each in members]
-        store.remove(f"groups/{number - 1}")  # all processes have read the previous call's keys
+        store.remove(f"groups/{number - 1}")  # every process is in this call, so it has read the previous call's keys
         seen = RecentAverages.merge(texts)
         return is_due(seen)
 

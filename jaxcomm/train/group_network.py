@@ -13,7 +13,7 @@ from jaxcomm.plan import Plan
 from jaxcomm.plan.groups import GroupCosts, Groups, RackRanks
 
 REMEASURE_FACTOR: Final = 1.3  # links are measured again if averages became slower or faster by this factor
-RARELY: Final = 100  # time between two measurements, divided by a measurement's time: measurements take about 1 %
+RARELY: Final = 100  # minimum time between measurements, divided by a measurement's time: at most 1 % of the run
 MATTERS: Final = 1.25  # factor by which a link must become slower or faster to count as changed
 SLOWEST: Final = 1e6  # maximum value of `nics` in a plan
 

@@ -11,7 +11,7 @@ from typing import Any, Final, Self
 import numpy as np
 from numpy.typing import NDArray
 
-_OF_RANKS: Final = ("work_s", "in_step_s")  # matrices that have a column for each rank
+_OF_RANKS: Final = ("work_s", "in_step_s")  # the attributes with a column per rank that `text` passes to `merge`
 
 Floats = NDArray[np.float64]
 
@@ -37,7 +37,7 @@ class RecentAverages:
 
     @classmethod
     def read(cls, sites: Sequence[Mapping[str, Any]], ranks: int, steps: int) -> Self:
-        """Reads the latest averages, at most `steps`, of the site with the largest sums of `ranks` ranks in groups."""
+        """Reads at most `steps` of the latest averages, from the site with the largest averages over `ranks` ranks."""
         ours = [site for site in sites if (site["plan"], site["ranks"]) == ("groups", ranks) and site["work_s"]]
         if not ours:
             return cls._none(ranks)
@@ -66,7 +66,7 @@ class RecentAverages:
             for name in _OF_RANKS
         )
         after = np.max([each["after_s"][row] for each, row in zip(found, rows, strict=True)], axis=0)
-        unknown = np.full_like(own, np.nan)  # arrivals in different processes have no common zero
+        unknown = np.full_like(own, np.nan)  # arrivals of different processes have no common time origin
         return cls(last, own, in_step, unknown, after)
 
     @classmethod

@@ -9,7 +9,7 @@ from typing import Final
 
 from jaxcomm.errors import JaxcommError
 
-VERSION: Final = 1  # version of what processes send; `jaxcomm top` ignores processes with another version
+VERSION: Final = 1  # version of the snapshots that processes send; `jaxcomm top` ignores processes with another version
 
 
 def folder() -> Path:

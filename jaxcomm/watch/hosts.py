@@ -21,7 +21,7 @@ from jaxcomm.watch.reader import Reader, Snapshot
 _CONNECT_S: Final = 10  # time in which ssh must connect
 _ANSWER_S: Final = 5.0  # time in which a connected host must answer; its own reader waits for at most one second
 _AT_ONCE: Final = 64  # hosts that are asked at the same time
-ANSWER: Final = b"jaxcomm.watch "  # begins each line of a host's answers
+ANSWER: Final = b"jaxcomm.watch "  # prefix of each line with which a host answers
 
 
 class HostsReader:
@@ -50,7 +50,7 @@ class HostsReader:
             found = [*(each for answer in others for each in answer), *here]
         return [
             *{each["socket"]: each for each in found}.values()
-        ]  # of a process with two snapshots, the one read here
+        ]  # if a process has two snapshots, keeps the one read here
 
     def close(self) -> None:
         """Ends the connections."""
@@ -87,7 +87,7 @@ class _Host:
         self._ssh.wait()
         for pipe in (self._ssh.stdin, self._ssh.stdout, self._ssh.stderr):
             if pipe is not None:
-                with contextlib.suppress(OSError):  # a request that ssh has not read
+                with contextlib.suppress(OSError):  # closing fails if ssh has not read the last request
                     pipe.close()
         self._ssh, self._received = None, b""
 
@@ -96,7 +96,7 @@ class _Host:
         if self._ssh is None:
             self._ssh, limit_s = self._connected(), _CONNECT_S + _ANSWER_S
         assert self._ssh.stdin is not None
-        with contextlib.suppress(OSError):  # ssh has ended: `_line` raises its error
+        with contextlib.suppress(OSError):  # if ssh has ended, `_line` raises the error
             self._ssh.stdin.write(b"\n")
             self._ssh.stdin.flush()
         end_s = time.monotonic() + limit_s
@@ -135,7 +135,7 @@ class _Host:
         assert ssh.stderr is not None
         with contextlib.suppress(subprocess.TimeoutExpired):
             ssh.wait(_ANSWER_S)
-        # A connection that ssh shares with later calls keeps the pipe open, so its end may never come.
+        # A connection that ssh shares with later calls keeps the pipe open, so a blocking read might never end.
         os.set_blocking(ssh.stderr.fileno(), False)
         printed = (ssh.stderr.read() or b"").decode(errors="replace").strip()
         cure = (

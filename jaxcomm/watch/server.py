@@ -48,7 +48,7 @@ def start() -> None:
 
     thread.start()
     atexit.register(stop)
-    os.register_at_fork(after_in_child=listener.close)  # a child that outlives this process must not seem to answer
+    os.register_at_fork(after_in_child=listener.close)  # or a child would keep the socket open after this process ends
 
 
 def snapshot() -> str:

@@ -1,4 +1,5 @@
-// While a NoThreads exists, no thread can be created, because a thread's stack would exceed the address space.
+// While a NoThreads exists, no thread can be created, because the default stack size of new threads exceeds the address
+// space.
 #pragma once
 
 #include <pthread.h>

@@ -17,7 +17,8 @@ struct Buffers {
   // nonzero if the segment must arrive.
   const std::byte* leading = nullptr;
   // The result that belongs to `leading`, in the same memory or in memory of its own. In calls that report lost
-  // segments: one byte per segment of each leaf, set to whether the rank's own segment is missing in the sum.
+  // segments: one byte per segment of each leaf, which is 1 if the rank's own segment is missing in the sum, otherwise
+  // 0.
   std::byte* leading_result = nullptr;
   // Whether `done` only wakes a thread. If so, any thread may run `done`.
   bool done_is_quick = false;

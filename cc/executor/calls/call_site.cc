@@ -17,7 +17,7 @@ Status TakeFirst(const Leaf& expected, const std::string& message, std::vector<L
 Status FindReduces(const std::string& name, Kind kind, Reduction reduction, const std::vector<Leaf>& leaves,
                    std::vector<ReduceFn>& reduces) {
   for (const Leaf& leaf : leaves) {
-    // An all-gather only copies, so any kernel will do. Every type has a kernel for sums.
+    // An all-gather only copies, so the reduction of its kernel does not matter. Every type has a kernel for sums.
     reduces.push_back(FindReduce(leaf.dtype, kind == Kind::kAllGather ? Reduction::kSum : reduction));
     if (reduces.back() == nullptr) {
       return Status(Code::kUnimplemented, name + ": complex numbers have no order, so no max or min");

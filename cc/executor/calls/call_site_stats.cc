@@ -127,7 +127,7 @@ void SiteStats::WriteCalls(std::ostream& out, const SiteLabel& label, const char
   std::lock_guard<std::mutex> lock(mutex_);
   for (size_t i = recent_.size() - std::min(recent_.size(), kLatest); i < recent_.size(); ++i) {
     const CallRecord& call = recent_[i];
-    double last = 0;  // an unknown arrival is NaN, and std::max then returns `last`
+    double last = 0;  // an unknown arrival is NaN, and std::max(last, NaN) is `last`
     for (const double arrival : call.arrivals) last = std::max(last, arrival);
     begin(call.call, call.arrivals);
     out << ",\"took_s\":" << last + call.after_arrival << ",\"processes\":[],\"error\":\"\"}";
@@ -171,7 +171,7 @@ std::shared_ptr<SiteStats> CallSiteStats::Site(const SiteLabel& label) {
 }
 
 void CallSiteStats::ForgetUnused() {
-  std::map<uint64_t, SiteLabel> unused;  // by `asked`, so the least recently used label is first
+  std::map<uint64_t, SiteLabel> unused;  // keyed by `asked`, so the least recently used label is first
   for (const auto& [label, site] : sites_) {
     if (site.stats.use_count() == 1) unused.emplace(site.asked, label);
   }

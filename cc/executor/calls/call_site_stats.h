@@ -87,7 +87,7 @@ class SiteStats {
     failures_.push_back(std::move(call));
     if (failures_.size() > kKeptFailures) failures_.pop_front();
   }
-  // Records that the network lost `bytes` bytes that a rank of this process should have added.
+  // Records the loss of `bytes` bytes that a rank of this process should have received and added to its sums.
   void RecordLoss(int64_t bytes);
   // The trial of the site's plan against the default schedule. Reset keeps the trial.
   Trial& trial() { return trial_; }
@@ -132,7 +132,7 @@ class CallSiteStats {
 
   std::shared_ptr<SiteStats> Site(const SiteLabel& label);
   std::string Json(bool with_spans = true) const;
-  // The trials of all call sites that have a trial, without the sites' other statistics.
+  // The trials of all call sites whose trial has begun, without the sites' other statistics.
   std::string TrialsJson() const;
   // The latest calls of all call sites, including failed calls.
   std::string CallsJson() const;

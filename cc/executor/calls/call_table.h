@@ -78,7 +78,7 @@ class CallTable {
 
  private:
   std::map<Key, std::shared_ptr<Call>> calls_;
-  BoundedMap<Key, bool> failed_{kFailedKept};  // keys of failed calls, some of which calls_ may no longer have
+  BoundedMap<Key, bool> failed_{kFailedKept};  // keys of failed calls; calls_ may no longer have some of these calls
   int64_t number_ = 0;
 };
 

@@ -51,7 +51,7 @@ TEST(CallTable, TheOldestFailedCallsAreForgottenAndNoOther) {
   calls.KeepFailed(-1);
   EXPECT_NE(calls.Find(1), nullptr);
   calls.EraseIf([](int key, const FakeCall& call) { return key == 1 || call.number > 100; });
-  EXPECT_EQ(calls.size(), 99u - 1);  // calls 2 to 100, except the call of key 1
+  EXPECT_EQ(calls.size(), 99u - 1);  // the calls numbered 2 to 100, except the call of key 1
 }
 
 }  // namespace

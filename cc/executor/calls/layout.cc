@@ -17,7 +17,7 @@ Layout::Layout(std::vector<Leaf> leaves) : leaves_(std::move(leaves)), starts_{0
 }
 
 int64_t Layout::Bound(uint32_t chunk, uint32_t chunks) const {
-  // Multiplies lines of 64 bytes, because the product of bytes could overflow: with 2^24 chunks, extent() * chunk
+  // Computes in lines of 64 bytes, because a product of byte counts could overflow: with 2^24 chunks, extent() * chunk
   // overflows for buffers beyond 512 GiB.
   const int64_t lines = extent() / kAlignment;
   return (lines * chunk + chunks - 1) / chunks * kAlignment;

@@ -23,7 +23,7 @@ std::shared_ptr<ScheduleSelector> Decider::SelectorOf(uint64_t communicator, std
     calls += "|" + std::to_string(rank) + ":" + std::to_string(rail) + ":" + std::to_string(schedule);
   }
   const uint64_t id = Hash(calls);
-  // Each step has a selector of its own only if one known rank may be late. If the late rank may differ from call to
+  // Each step has a selector of its own only if one fixed rank may be late. If the late rank may differ from call to
   // call, steps share a selector, because a process may decide a call before its own ranks join, and then does not know
   // the call's step. For lost rails, steps share a selector because a lost rail concerns all steps.
   if (rule.rank < ScheduleSelector::kNoRank) calls += "|" + std::to_string(step);

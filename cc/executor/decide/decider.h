@@ -75,7 +75,7 @@ class Decider {
   std::optional<Decision> Find(const DecidedSite& site, const CallId& call) const;
 
   void ForgetCommunicator(uint64_t communicator);
-  // Forgets everything. Called before another job.
+  // Forgets everything. Called before another job begins.
   void Clear();
 
  private:

@@ -94,7 +94,7 @@ std::map<uint64_t, std::vector<double>> PlanSelector::Periods() const {
     for (const auto& [step, begun] : it.begun) {
       std::vector<double> seconds;
       for (size_t i = 1; i < begun.size(); ++i) seconds.push_back(Seconds(begun[i] - begun[i - 1]));
-      // If a step has several communicators, the periods of the first communicator are enough.
+      // If a step has several communicators, returns the periods of only the first communicator.
       if (!seconds.empty()) periods.emplace(step, std::move(seconds));
     }
   }

@@ -42,7 +42,7 @@ struct PlannedLists {
   };
 
   std::string plan;         // the plan's name, for error texts
-  uint32_t ranks;           // the plan is for groups of this number of ranks
+  uint32_t ranks;           // the number of ranks in each group that the plan is for
   std::vector<Range> from;  // ascending by min_bytes; the first range begins at 0
 
   // Returns null if the call runs its call site's lists.
@@ -69,7 +69,7 @@ class PlanSelector {
   // Called if this process cannot learn the decision. Fails the calls of the prepared launches and of all later
   // launches.
   void Fail(const Status& why);
-  // Forgets everything. Called before another job.
+  // Forgets everything. Called before another job begins.
   void Reset();
 
   // The plan of a call in this launch; nullopt if not decided yet. `step`: the hash of the launched step.
@@ -84,8 +84,8 @@ class PlanSelector {
   static constexpr size_t kPeriods = 64;
 
  private:
-  // The maximum number of decisions that are kept per communicator after the first launch of the decision has begun.
-  // Launches in flight do not need older decisions.
+  // For each communicator, at most this number of decisions whose first launch has begun are kept, because launches in
+  // flight do not need older decisions.
   static constexpr size_t kKept = 4;
 
   struct Launches {
@@ -99,7 +99,7 @@ class PlanSelector {
   const std::function<void()> decided_;
   mutable std::mutex mutex_;
   std::map<uint64_t, Launches> communicators_;
-  std::map<uint64_t, uint32_t> prepared_;  // launches by communicator; empty if no change is prepared
+  std::map<uint64_t, uint32_t> prepared_;  // by communicator: the change's first launch; empty if no change is prepared
   std::shared_ptr<const PlannedLists> plan_;
   Status failure_;
 };

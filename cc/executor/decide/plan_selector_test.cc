@@ -75,7 +75,7 @@ TEST_F(PlanSelectorTest, CallsOfAPreparedLaunchWaitForTheDecision) {
 TEST_F(PlanSelectorTest, WhatHasBegunOrIsNotDecidedIsNotPrepared) {
   Follow(kCommunicator, 5);
   EXPECT_FALSE(plans_.Prepare(Plan("late"), {{kOther, 9}, {kCommunicator, 5}}));
-  plans_.Decide(/*commit=*/true);  // no change is prepared
+  plans_.Decide(/*commit=*/true);  // has no effect, because no change is prepared
   EXPECT_EQ(*Follow(kOther, 9), "own");
   ASSERT_TRUE(plans_.Prepare(Plan("one"), {{kCommunicator, 8}}));
   EXPECT_FALSE(plans_.Prepare(Plan("two"), {{kOther, 20}}));
@@ -142,7 +142,7 @@ TEST_F(PlanSelectorTest, PeriodsAreThoseOfLaunchesUnderOneDecision) {
   constexpr uint64_t kStep = 70, kOtherStep = 71;
   for (uint32_t launch = 0; launch < 10; ++launch) {
     Follow(kCommunicator, launch, kStep);
-    Follow(kCommunicator, launch, kStep);  // another call or rank of the same launch
+    Follow(kCommunicator, launch, kStep);  // as another call or rank of the same launch does
   }
   EXPECT_EQ(periods(kStep), 9u);
   EXPECT_EQ(periods(kOtherStep), 0u);

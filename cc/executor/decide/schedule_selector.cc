@@ -9,7 +9,7 @@ std::optional<uint32_t> ScheduleSelector::Next() {
   return by_turns() ? std::nullopt : std::optional<uint32_t>(Latest());
 }
 
-// Returns the schedule for the known rank's lateness in the call that ended last.
+// Returns the schedule for calls in which the fixed rank is as late as in the call that ended last.
 uint32_t ScheduleSelector::Latest() const { return is_on_time_ ? kDefault : first(); }
 
 std::optional<uint32_t> ScheduleSelector::FindMissing(const std::vector<bool>& here) {

@@ -1,5 +1,5 @@
 // Selects which of a site's schedules a call runs, by lateness and by lost rails. Schedule 0, the default schedule, is
-// for calls without a late rank. If one known rank may be late, schedule 1 is for calls in which this rank is late:
+// for calls without a late rank. If one fixed rank may be late, schedule 1 is for calls in which this rank is late:
 //
 //   ScheduleSelector selector({/*rank=*/2, /*seconds=*/0.009});
 //   selector.RecordCall(8, [&](uint32_t rank) { return arrivals[rank]; }, schedule, transfer);   // a call has ended
@@ -19,12 +19,12 @@
 //
 // A site without a selector always runs one schedule.
 //
-// Processes measure different lateness, so one rank, the decider, decides for all ranks. The decider's process
-// announces the schedule of a call and, if known, of the next call. Each call is decided once:
+// Processes may measure different lateness at the same call, so one rank, the decider, decides for all ranks. The
+// decider's process announces the schedule of a call and, if known, of the next call. Each call is decided once:
 //
-// - If at most one known rank may be late, the decider is another rank. When the decider arrives at a call, it decides
-//   about this call and the next call, so that no rank waits. A lost rail takes effect with the second call decided
-//   after the loss.
+// - If no rank or only one fixed rank may be late, the decider is another rank. When the decider arrives at a call, it
+//   decides about this call and the next call, so that no rank waits. A lost rail takes effect with the second call
+//   decided after the loss.
 // - If the late rank may differ from call to call, arriving ranks announce themselves and wait. The decider's process
 //   decides as soon as all ranks but one have arrived. If the decider itself is missing, the transport's thread in the
 //   decider's process decides. A decision costs one message to each other process; the late rank's delay hides the time
@@ -61,9 +61,9 @@ namespace jaxcomm {
 
 class ScheduleSelector {
  public:
-  // As Rule::rank: the late rank may differ from call to call.
+  // The value of Rule::rank if the late rank may differ from call to call.
   static constexpr uint32_t kAnyRank = std::numeric_limits<uint32_t>::max();
-  static constexpr uint32_t kNoRank = kAnyRank - 1;  // as Rule::rank: no schedule depends on lateness
+  static constexpr uint32_t kNoRank = kAnyRank - 1;  // the value of Rule::rank if no schedule depends on lateness
   static constexpr uint32_t kDefault = 0;            // the default schedule
 
   // A call is on time if the rank that may be late arrives less than `seconds` after all other ranks.
@@ -72,11 +72,11 @@ class ScheduleSelector {
     double seconds;
     bool tries = false;
   };
-  // Calls run schedule 1 whatever the lateness, unless the trial drops this schedule.
+  // Calls run schedule 1 whatever the lateness, except calls for which the trial requires schedule 0.
   static constexpr Rule kTrial{/*rank=*/1, /*seconds=*/std::numeric_limits<double>::lowest(), /*tries=*/true};
   // Calls run schedule 0, unless a host lacks a rail.
   static constexpr Rule kNoLateRank{kNoRank, /*seconds=*/0, /*tries=*/false};
-  // The schedule of calls while the host of `rank` lacks `rail`.
+  // The schedule that calls run while the host of `rank` lacks `rail`.
   struct LostRail {
     uint32_t rank, rail, schedule;
   };
@@ -99,8 +99,8 @@ class ScheduleSelector {
   bool tries() const { return rule_.tries; }
   bool by_turns() const { return rule_.rank == kAnyRank; }
   bool has_late_rank() const { return rule_.rank != kNoRank; }
-  // A rank counts as late if more than grace() has passed since all other ranks arrived. grace() is zero if the late
-  // rank is known, or if no schedule depends on lateness.
+  // A rank counts as late if more than grace() has passed since all other ranks arrived. grace() is zero unless the
+  // late rank may differ from call to call.
   Clock::duration grace() const {
     const double seconds = by_turns() && rule_.seconds > 0 ? std::min(rule_.seconds, kLongestGraceS) : 0;
     return std::chrono::duration_cast<Clock::duration>(std::chrono::duration<double>(seconds));
@@ -116,7 +116,7 @@ class ScheduleSelector {
   }
   // The schedule of a call for which no earlier call has determined a schedule.
   uint32_t first() const { return has_late_rank() ? 1 : kDefault; }
-  // The rank whose process decides: rank 0, or rank 1 if rank 0 is the known rank that may be late.
+  // The rank whose process decides: rank 0, or rank 1 if rank 0 is the one fixed rank that may be late.
   uint32_t decider() const { return rule_.rank == 0 ? 1 : 0; }
 
   // Sets the trial of the calls if Rule::tries is set. Called before the first call.
@@ -183,7 +183,7 @@ class ScheduleSelector {
   std::shared_ptr<Trial> trial_;    // null: no trial
   uint32_t begun_ = 0, ended_ = 0;  // the numbers of calls that have begun (for the trial's turns) and ended (warm-up)
   Ended latest_;                    // the last call that ended
-  CallId received_{};               // the call of the last received decision
+  CallId received_{};               // the latest call whose received decision was applied to the trial
   bool is_on_time_ = false;         // whether the last call that ended was on time
   // launch_ is the number of the latest launch in which the decider decided a call. launches_ is the difference between
   // launch_ and the number of the previous such launch.

@@ -10,14 +10,14 @@
 namespace jaxcomm {
 namespace {
 
-// The trial ends early if the two schedules' transfers differ by this number of standard errors.
+// The trial ends early if the two schedules' transfers differ by at least this number of standard errors.
 constexpr double kClearErrors = 4.0;
-// Another trial is due if transfers have become longer or shorter by this factor.
+// Another trial is due if transfers have become longer or shorter by more than this factor.
 constexpr double kChanged = 1.2;
 
 // Bit i: whether the i-th pair of calls runs the default schedule. A search found this order. If lateness has a period
-// of 2 to 20 calls and half of each period's calls are late, the numbers of late calls that the two schedules get in a
-// trial differ by at most 7.
+// of 2 to 20 calls and half of each period's calls are late, one schedule gets at most 7 more late calls in a trial
+// than the other schedule.
 constexpr uint32_t kTurns = 0xad4aa556;
 
 Comparison CompareTimes(const std::deque<double>& planned, const std::deque<double>& usual) {
@@ -78,8 +78,8 @@ void Trial::Follow(Outcome outcome) {
   if (outcome != outcome_) Set(outcome);
 }
 
-// Whether transfers now take more time or less time than in the trial, by the factor kChanged. Both the older half and
-// the newer half of the latest calls must show the change.
+// Whether transfers now take more time or less time than in the trial, by more than the factor kChanged. Both the older
+// half and the newer half of the latest calls must show the change.
 bool Trial::HasChanged() const {
   if (latest_.size() < kCalls) return false;
   const std::deque<double>& tried = outcome_ == Outcome::kKept ? planned().transfers : usual().transfers;

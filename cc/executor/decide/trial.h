@@ -49,7 +49,7 @@ class Trial {
   // For the other processes: takes over the outcome of the process that decides.
   void Follow(Outcome outcome);
   Outcome outcome() const;
-  // Whether both schedules have been timed.
+  // Whether at least two transfers of each schedule have been timed.
   bool has_begun() const;
   // Writes `,"trial":{…}` if the trial has begun.
   void WriteJson(std::ostream& out) const;

@@ -40,7 +40,7 @@ void LocalCall::Select(uint32_t schedule) {
   ops_left_ = static_cast<uint32_t>(program.ops().size());
   blockers_ = std::move(blockers);
   slices_left_ = std::move(slices_left);
-  selected_ = std::move(selected);  // a call with selected_ counts as begun
+  selected_ = std::move(selected);  // set after the allocations, because a call with selected_ counts as begun
   for (uint32_t rank = 0; rank < program.ranks(); ++rank) {
     ranks_[rank].ops_left = static_cast<uint32_t>(program.ops_of(rank).size());
   }
@@ -162,7 +162,8 @@ void LocalCall::Reduce(const OpSlice& slice) const {
   thread_local std::vector<std::byte*> destinations;
   sources.resize(op.reads.size());
   destinations.resize(op.writes.size());
-  // The caches already hold the bytes of destinations that are also sources. Only all-reduces have such destinations.
+  // Stores to destinations that are also sources go through the caches, which already hold their bytes. Only
+  // all-reduces have such destinations.
   const size_t in_place = kind == Kind::kAllReduce ? op.num_in_place : 0;
   const size_t num_cached = site_->streams() ? in_place : op.writes.size();
   // A single source is copied as bytes, because copying floats would turn signalling NaNs into quiet NaNs.

@@ -38,8 +38,8 @@ void LocalExecutor::Arrive(const Key& key, const std::shared_ptr<LocalSite>& sit
   for (const Completion& completion : own) completion.done(completion.status);
 }
 
-// Makes `ranks` ranks join the call of this key. When all ranks have joined a call, the next Join with the same key, as
-// in a loop, begins a new call.
+// Makes `ranks` ranks join the call of this key. When all ranks have joined a call, the next Join with the same key,
+// for instance in a loop, begins a new call.
 std::shared_ptr<LocalCall> LocalExecutor::Join(const Key& key, const std::shared_ptr<LocalSite>& site, uint32_t ranks) {
   const CallKey call_key{key.run, site.get(), key.group};
   std::lock_guard<std::mutex> lock(mutex_);

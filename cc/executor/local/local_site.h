@@ -54,7 +54,7 @@ class LocalSite : public CallSite, public std::enable_shared_from_this<LocalSite
   SiteStats& stats() const { return *stats_; }
   const std::vector<ReduceFn>& reduces() const { return reduces_; }
 
-  // The range of bytes in the layout that an op works on.
+  // The range of the layout's bytes that an op reads and stores.
   int64_t Begin(const Op& op) const;
   int64_t End(const Op& op) const;
   // The number of bytes that a whole call reads and stores.

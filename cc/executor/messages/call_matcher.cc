@@ -237,7 +237,7 @@ void CallMatcher::ForgetCommunicator(uint64_t communicator) {
 }
 
 void CallMatcher::Clear() {
-  const auto calls = All();  // destroyed with their sites after the mutex is released
+  const auto calls = All();  // keeps the calls and their sites alive until the mutex is released
   BoundedMap<CallId, Finished> finished{kFinishedKept};
   std::lock_guard<std::mutex> lock(mutex_);
   std::swap(finished, finished_);

@@ -106,8 +106,8 @@ class CallMatcher {
   // The error of a call that exceeds its deadline because of `delay`. The error says where the missing ranks are.
   Status DeadlineError(const MessageCall& call, const MessageCall::Delay& delay, Clock::time_point now) const;
 
-  // Returns a JSON list of the latest call that each device has joined, as far as this process knows. Times are
-  // microseconds of the steady clock.
+  // Returns a JSON list with one entry per device: the latest call that the device has joined, as far as this process
+  // knows. Times are microseconds of the steady clock.
   std::string LastCallsJson() const;
 
   // Records that a process has ended. Returns the record; its `cause` is set if the process left after it had reported
@@ -126,7 +126,7 @@ class CallMatcher {
   void Forget(const MessageSite& site);
   // Drops a communicator that no process uses any more.
   void ForgetCommunicator(uint64_t communicator);
-  // Forgets everything. Called before another job.
+  // Forgets everything. Called before another job begins.
   void Clear();
 
  private:

@@ -67,7 +67,7 @@ class CallNames {
  private:
   struct Launch {
     uint32_t number = 0;
-    std::map<std::pair<uint32_t, uint32_t>, uint32_t> executions;  // by site and rank
+    std::map<std::pair<uint32_t, uint32_t>, uint32_t> executions;  // by site and rank: the number of executions so far
   };
   struct Launches {
     uint32_t next = 0;

@@ -45,7 +45,7 @@ TEST(CallNames, LaunchesThatTheOthersHaveGivenUpArePassedOver) {
   names.Next(7, 500, 1, 0, Nothing);
   const std::set<uint32_t> given_up = {0, 1, 2, 4};
   const auto is_given_up = [&](uint32_t launch) { return given_up.count(launch) > 0; };
-  EXPECT_TRUE((names.Next(7, 500, 1, 1, is_given_up) == CallId{7, 0, 1, 0}));  // begun here, so not skipped
+  EXPECT_TRUE((names.Next(7, 500, 1, 1, is_given_up) == CallId{7, 0, 1, 0}));  // has begun here, so it is not skipped
   EXPECT_EQ(names.Next(7, 501, 1, 0, is_given_up).launch, 3u);
   EXPECT_EQ(names.Next(7, 502, 1, 0, is_given_up).launch, 5u);
 }

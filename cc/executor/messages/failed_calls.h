@@ -29,9 +29,9 @@ class FailedCalls {
     return IsOfLaunch(first, id) ? first->second.why : Status();
   }
 
-  // Whether this process has skipped the launch with `id`'s number and launches `step` under that number now. This
-  // holds if calls of that launch have failed, and if all failed calls belong to other steps and exceeded their
-  // deadline.
+  // Whether this process has skipped the launch with `id`'s number and now launches `step` under that number. This
+  // holds if calls of that launch have failed, and if all of these failed calls belong to other steps and exceeded
+  // their deadline.
   bool IsMissed(const CallId& id, uint64_t step) const {
     auto at = First(id);
     if (!IsOfLaunch(at, id)) return false;

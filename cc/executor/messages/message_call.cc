@@ -14,8 +14,8 @@
 namespace jaxcomm {
 namespace {
 
-// Messages up to this size, and all messages of small calls, are sent before their receiver arrives. The transport
-// keeps such messages until the receiver arrives.
+// Lossless messages are sent before their receiver arrives if they have at most this size or belong to a small call.
+// The transport keeps such messages until the receiver arrives.
 constexpr int64_t kEarlyBytes = 16 << 10;
 
 }  // namespace
@@ -33,8 +33,8 @@ MessageCall::MessageCall(std::shared_ptr<const MessageSite> site, const CallId& 
       locals_left_(static_cast<uint32_t>(locals_.size())),
       progress_(start),
       refused_(std::move(refused)) {
-  // With several ranks in this process, a view that is kept for one rank may block the same sender's messages to
-  // another rank. Views are then kept only if the transport allows it.
+  // If several ranks are in this process, a view that is kept for one rank may block the same sender's messages to
+  // another rank. A view whose addition must wait is then kept only if the transport allows it.
   copies_views_ = locals_.size() > 1;
   for (uint32_t rank = 0; rank < ranks_.size(); ++rank) missing_ += site_->ranks().Concerns(rank) ? 1 : 0;
   for (uint32_t local = 0; local < locals_.size(); ++local) {
@@ -118,7 +118,7 @@ MessageSteps MessageCall::PeerArrived(const Arrival& arrival, uint32_t process, 
 
 void MessageCall::MarkArrived(uint32_t rank, Clock::time_point now, MessageSteps& steps) {
   ranks_[rank].arrived = true;
-  if (!ranks_[rank].waits) ranks_[rank].at = now;  // otherwise `at` is when the wait for the schedule began
+  if (!ranks_[rank].waits) ranks_[rank].at = now;  // if the rank waits, `at` is the time at which its wait began
   progress_ = std::max(progress_, now);
   --missing_;
   if (!failure_.ok()) return;

@@ -62,7 +62,7 @@ class MessageCall {
   const std::shared_ptr<const MessageSite>& shared_site() const { return site_; }
   const CallId& id() const { return id_; }
   uint32_t first() const { return first_; }
-  // Whether the call began before its schedule was known. Such a call can only fail.
+  // Whether the call began before this process knew the call's schedule. Such a call can only fail.
   bool lacks_schedule() const { return lacks_schedule_; }
   // Whether ranks with this fingerprint belong to the call.
   bool Accepts(uint64_t fingerprint) const {
@@ -78,7 +78,7 @@ class MessageCall {
   uint32_t RankOf(uint32_t local, uint32_t in_group) const;
   MessageId Id(const MessageStep& step, const MessageTask::Peer& peer) const;
 
-  // If Arrive throws, `done` has not been moved from.
+  // If Arrive throws, `done` is unchanged.
   MessageSteps Arrive(uint32_t rank, Buffers buffers, Done&& done, Clock::time_point now);
   MessageSteps PeerArrived(const Arrival& arrival, uint32_t process, Clock::time_point now);
   MessageSteps Received(const MessageStep& step, const Status& status, std::shared_ptr<const std::byte> view,
@@ -97,9 +97,9 @@ class MessageCall {
   // Fails the call unless it is over. `announce`: whether the caller must report the error to the other processes.
   MessageSteps Fail(Status why, bool announce);
   // Fails the call if a rank of the ended process has not arrived. If all ranks of the process have arrived, the call
-  // continues: the messages of the process may have arrived before their Posts, and the Post of a missing message
-  // fails. If the process left because another process of the group had ended, the error names the other process's
-  // rank.
+  // continues, because the messages of the process may have arrived before the call posts their receives. The Post of a
+  // message that never arrived fails. If the process left because another process of the group had ended, the error
+  // names the other process's rank.
   MessageSteps PeerGone(const GoneProcess& gone);
   std::vector<Completion> TakeWaiting();
 
@@ -107,8 +107,8 @@ class MessageCall {
   struct Delay {
     // Ranks that have not arrived. If lack_schedule: ranks without the schedule. If lacks_decision: the deciding rank.
     std::vector<uint32_t> missing;
-    bool lack_schedule = false;         // all ranks have arrived, and this process knows the schedule
-    bool lacks_decision = false;        // all ranks have arrived, and this process does not know the schedule
+    bool lack_schedule = false;         // no rank is missing, but some lack the schedule, which this process knows
+    bool lacks_decision = false;        // no rank is missing, but this process does not know the schedule
     std::vector<uint32_t> silent;       // if all ranks have arrived: ranks whose messages are missing
     std::vector<uint32_t> unaccepting;  // if no message is missing: ranks that have not accepted all messages
     std::vector<uint32_t> waiting;

@@ -82,8 +82,8 @@ class MessageDriver {
   // Whether the thread of the rank that arrived last may receive the call's messages. True for a small call if all of
   // this process's ranks have arrived and no other call is open.
   bool MayHelp(const MessageCall& call) const;
-  // Receives messages and adds them on this thread, for a short time or until `over` returns true. Returns false if
-  // another thread receives the messages.
+  // Receives messages and runs their additions on this thread, for a short time or until `over` returns true. Returns
+  // false if another thread receives the messages.
   bool Help(Turn& turn, const std::function<bool()>& over);
   bool Help(const std::function<bool()>& over);
   // Postpones Transport::Expect for a new call until the next Help has ended.

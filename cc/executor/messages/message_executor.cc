@@ -28,7 +28,7 @@ Status Malformed(uint32_t process, size_t bytes) {
                                      "  Cure: run the same jaxcomm in all processes.");
 }
 
-// Whether a rank of the process is known to have arrived at the call.
+// Whether an earlier notice says that a rank of the process has joined the call.
 bool HasCome(const CallMatcher::Joined& joined, uint32_t process) {
   return std::any_of(joined.early.begin(), joined.early.end(),
                      [process](const PeerArrival& peer) { return peer.process == process && !peer.arrival.waits; });
@@ -48,7 +48,7 @@ void MessageExecutor::Arrive(const std::shared_ptr<const MessageSite>& site, int
   ArrivingRank arriving{site, id, rank, std::move(buffers), std::move(done), now, refused.ok() ? failure : refused};
   KeepDecided(site);
   if (!Select(arriving)) return Wait(std::move(arriving));
-  // Reading larger operands would occupy this thread, which is XLA's, for too long.
+  // Larger operands are not read in place, because reading them would occupy this thread, which is XLA's, for too long.
   const MessageSite::Exchanging& how = arriving.site->exchanging();
   const auto ranks = static_cast<int64_t>(how.processes.size());
   const bool is_short = !how.in_place || ranks * arriving.site->layout().payload() <= kMostRead;
@@ -71,7 +71,7 @@ bool MessageExecutor::Arrive(const std::shared_ptr<const MessageSite>& site, con
     Wait(std::move(arriving));
     return true;
   }
-  if (!site->exchanging().is_transfer && TryExchange(arriving, /*may_wait=*/helps)) {  // JoinExchange is for transfers
+  if (!site->exchanging().is_transfer && TryExchange(arriving, /*may_wait=*/helps)) {  // transfers use JoinExchange
     arriving.done(Status());
     return false;
   }
@@ -180,11 +180,11 @@ std::shared_ptr<MessageCall> MessageExecutor::Join(const ArrivingRank& arriving,
   decider_.Learn(site, arriving.id);  // the decision may have arrived since Select
   if (is_new) threads_.WatchDeadlines();
   if (!arriving.refused.ok()) driver_.Drive(call, call->Fail(arriving.refused, /*announce=*/true));
-  // The failure is processed before the arrivals. If the call failed without a decision, ranks may have arrived with
-  // different schedules, and this mismatch must not hide the failure.
+  // An earlier failure of the call is processed before the arrivals. If the call failed without a decision, ranks may
+  // have arrived with different schedules, and this mismatch must not hide the failure.
   if (!joined.failure.ok()) driver_.Drive(call, call->Fail(joined.failure, /*announce=*/true));
-  // If a process ended before its ranks arrived, this failure is also processed before the arrivals. The local process
-  // may lack the plan with which the other ranks arrived, and this mismatch must not hide the failure.
+  // If a process ended before its ranks arrived, its end is also processed before the arrivals. The local process may
+  // lack the plan with which the other ranks arrived, and this mismatch must not hide the failure.
   for (const GoneProcess& each : joined.gone) {
     if (!HasCome(joined, each.process)) driver_.Drive(call, call->PeerGone(each));
   }
@@ -375,7 +375,7 @@ bool MessageExecutor::Differs(const ArrivingRank& arriving) const {
   return differs;
 }
 
-// Whether the rank's call is decided or must fail, for instance because the rank arrived at `overdue` or before.
+// Whether the rank's call is decided or must fail, for instance because the rank arrived no later than `overdue`.
 bool MessageExecutor::MayStart(ArrivingRank& arriving, Clock::time_point overdue) {
   const bool fails = LacksProcess(arriving) || Differs(arriving) || !calls_.FindFailure(arriving.id).ok();
   return Select(arriving) || arriving.at <= overdue || fails;
@@ -432,7 +432,7 @@ void MessageExecutor::Refuse(const MessageSite& site, const CallId& id, const St
   if (!is_connected()) return;
   const std::shared_ptr<MessageCall> call = calls_.AddFailure(id, why, site.step());
   driver_.SendFailure(site, id, why);
-  if (call) driver_.Drive(call, call->Fail(why, /*announce=*/false));  // for other ranks of this process
+  if (call) driver_.Drive(call, call->Fail(why, /*announce=*/false));  // fails the process's other ranks
 }
 
 bool MessageExecutor::FailOverdue(Clock::time_point now, double deadline) {

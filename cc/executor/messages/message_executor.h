@@ -1,4 +1,4 @@
-// Runs collectives between processes: starts tasks as messages arrive, and fails calls that cannot go on.
+// Runs collectives between processes: starts tasks as messages arrive, and fails calls that cannot continue.
 //
 //   MessageExecutor executor(&threads);
 //   executor.Connect(transport, /*yields=*/false);           // the executor is the transport's Events
@@ -71,8 +71,8 @@ class MessageExecutor : public Transport::Events, public MessageCalls {
   // Waits for the other ranks and ends the exchange. Returns false if the exchange has completed the call. If the
   // exchange fails, makes the rank join the call with messages and returns true; the caller must then call Help.
   bool EndExchange(std::unique_ptr<ExchangingRank> rank);
-  // Receives messages and adds them on this thread, which would otherwise only wait. Returns when `over` returns true
-  // or after a short time. Returns false if another thread receives the messages.
+  // Receives messages and runs their additions on this thread, which would otherwise only wait. Returns when `over`
+  // returns true or after a short time. Returns false if another thread receives the messages.
   bool Help(const std::function<bool()>& over);
 
   void Refuse(const MessageSite& site, int64_t run, uint32_t rank, const Status& why) override;

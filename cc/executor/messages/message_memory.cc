@@ -125,7 +125,8 @@ std::vector<ConstSpan> MessageMemory::ConstSpans(const MessageTask& task) const 
 
 std::vector<bool> MessageMemory::Important(const MessageTask& task) const {
   std::vector<bool> important;
-  // If losses are reported, a part of a segment must arrive, because two ranks may add the parts of the segment.
+  // If losses are reported, a segment that is only partly in the message must arrive, because two ranks may add its
+  // parts.
   const WholeSegments whole = has_reports() ? Whole(task) : WholeSegments{0, 0, INT64_MAX};
   ForEachSpan(site_, task, [&](size_t leaf, int64_t offset, int64_t, int64_t) {
     const int64_t segment = offset / site_.collective().loss->segment_bytes;
@@ -153,7 +154,8 @@ void MessageMemory::Lose(const MessageTask& task, const std::vector<ByteRange>& 
   for (const ByteRange& range : lost) {
     const int64_t offset = task.begin + range.begin - site_.layout().Start(whole.leaf);
     const int64_t segment = offset / site_.collective().loss->segment_bytes - whole.first;
-    // A sender that keeps to the protocol marks parts of segments as important, so that the parts are never lost.
+    // A sender that follows the protocol marks a segment that is only partly in the message as important, so such a
+    // segment is never lost.
     if (segment >= 0 && segment < whole.count) report[static_cast<size_t>(segment)] = std::byte{1};
   }
 }

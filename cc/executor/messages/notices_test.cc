@@ -116,7 +116,7 @@ TEST(Notices, WhatIsMalformedIsNone) {
   EXPECT_FALSE(DecodeNotice(decided + "x"));
   for (const auto& [at, byte] : {std::pair<size_t, char>{1, '\3'}, {9, '\1'}, {10, '\1'}, {10, '\2'}}) {
     broken = decided;
-    broken[broken.size() - at] = byte;  // the outcome, `next` without has_next, has_next
+    broken[broken.size() - at] = byte;  // in turn: outcome, `next` without has_next, a valid and an invalid has_next
     EXPECT_EQ(DecodeNotice(broken).has_value(), at == 10 && byte == '\1');
   }
   for (const char which : {'\0', '\4'}) EXPECT_FALSE(DecodeNotice(which + arrival.substr(1)));

@@ -39,7 +39,7 @@ bool OperandExchange::Join(Transport& transport, const CallMatcher& calls) try {
   const MessageSite::Exchanging& how = site.exchanging();
   if (!arriving_.refused.ok() || how.processes.empty() || !calls.IsUnknown(site, arriving_.id)) return false;
   rank_ = static_cast<size_t>(std::find(group().begin(), group().end(), arriving_.rank) - group().begin());
-  // Allocates now: once this rank has joined, Finish must not fail for lack of memory.
+  // Allocates before this rank joins, because Finish must not fail for lack of memory.
   arrivals_.resize(group().size());
   sources_.resize(group().size());
   if (how.in_place && !how.is_transfer && site.collective().kind != Kind::kAllGather) {
@@ -109,8 +109,8 @@ bool OperandExchange::Gather(const std::vector<Exchanged>& operands) {
   return true;
 }
 
-// Adds the operands. With scratch_, only copies the other rank's operand, because the result may share memory with this
-// rank's operand, which the other rank may still be reading. Finish then adds.
+// Reduces the operands. With scratch_, only copies the other rank's operand, because the result may share memory with
+// this rank's operand, which the other rank may still be reading. Finish then reduces the operands.
 bool OperandExchange::Reduce(const std::vector<Exchanged>& operands) {
   const MessageSite& site = *arriving_.site;
   const bool scatters = site.collective().kind == Kind::kReduceScatter;
@@ -143,7 +143,7 @@ void OperandExchange::Restore() {
   }
 }
 
-// Adds in the order of ranks, as the lists of messages do.
+// Reduces a leaf in rank order, the order in which the call's list of messages also reduces.
 void OperandExchange::Add(size_t leaf) {
   const SiteLeaves& leaves = arriving_.site->leaves();
   leaves.reduces()[leaf](sources_.data(), sources_.size(), &arriving_.buffers.results[leaf], 1, 1,

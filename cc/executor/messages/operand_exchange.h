@@ -43,7 +43,7 @@ class OperandExchange {
   const ArrivingRank& arriving_;
   size_t rank_ = 0;  // the place of this rank in its group
   std::unique_ptr<PendingExchange> pending_;
-  std::shared_ptr<std::byte> scratch_;       // for a copy of an operand that only Exchanged::reader can read
+  std::shared_ptr<std::byte> scratch_;       // holds a copy of an operand that only Exchanged::reader can read
   const std::byte* copied_ = nullptr;        // the exchange's copy of this rank's operands; null before the first sum
   std::vector<Clock::time_point> arrivals_;  // by rank
   std::vector<const std::byte*> sources_;    // by rank

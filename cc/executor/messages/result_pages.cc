@@ -7,7 +7,7 @@
 namespace jaxcomm {
 namespace {
 
-constexpr int64_t kLeast = int64_t{4} << 20;  // the C library mostly reuses memory for smaller results
+constexpr int64_t kLeast = int64_t{4} << 20;  // for smaller results, malloc mostly returns memory that is not fresh
 constexpr uintptr_t kHugePage = uintptr_t{2} << 20;
 
 }  // namespace

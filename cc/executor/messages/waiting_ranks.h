@@ -22,8 +22,8 @@ namespace jaxcomm {
 
 class WaitingRanks {
  public:
-  // Calls `before`, which starts the deadline watch, and then adds the rank. Holds the mutex all the time, so the watch
-  // cannot end without seeing the rank. If memory runs out, throws and leaves the rank as it was.
+  // Calls `before`, which starts the deadline watch, and then adds the rank. Holds the mutex throughout, so the watch
+  // cannot end without seeing the rank. If memory runs out, throws and leaves the rank unchanged.
   template <typename Before>
   void Add(ArrivingRank& rank, const Before& before) {
     std::lock_guard<std::mutex> lock(mutex_);

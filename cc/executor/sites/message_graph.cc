@@ -250,7 +250,8 @@ class MessageGraphBuilder {
     graph_.work_ += (End(sum.chunk) - Begin(sum.chunk)) * static_cast<int64_t>(sum.places.size() + 1);
   }
 
-  // Adds the reports after all other messages, so that a received message's first waiting task is the addition.
+  // Adds the reports after all other messages, so that the first task that waits for a received message is the
+  // addition.
   void AddReports() {
     for (const Lossy& lossy : lossy_receives_) AddReport(MessageTask::Kind::kSend, lossy, sent_[lossy.peer]++);
     for (const Lossy& lossy : lossy_sends_) AddReport(MessageTask::Kind::kReceive, lossy, received_[lossy.peer]++);

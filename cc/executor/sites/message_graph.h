@@ -26,8 +26,8 @@ namespace jaxcomm {
 
 // The place of a segment of a chunk. In an in-place all-reduce, operand and result are the same memory.
 struct Memory {
-  // kReport: whether each whole segment of a lossy message was lost, one byte per segment. `slot`: for a send, the slot
-  // of the lossy message.
+  // kReport: the report on a lossy message, with one byte per whole segment: whether the segment was lost. For the send
+  // of a report, `slot` is the slot of the lossy message.
   enum class Where : uint8_t { kOperand, kResult, kScratch, kReport };
   Where where = Where::kResult;
   uint32_t slot = 0;  // only for kScratch and kReport
@@ -47,9 +47,9 @@ struct MessageTask {
   bool is_lossy = false;
   uint32_t chunk;
   uint32_t segment;
-  int64_t begin, end;             // the range of bytes in the layout
-  Memory memory;                  // a send reads it; a receive or an addition writes it
-  std::vector<Peer> peers;        // several for a send, one for a receive, none for an addition
+  int64_t begin, end;             // the task's range of bytes in the layout
+  Memory memory;                  // a send reads this memory; a receive or an addition stores to it
+  std::vector<Peer> peers;        // one or more for a send, one for a receive, none for an addition
   std::vector<Memory> operands;   // the operands of an addition, in order; a single operand is copied
   std::vector<uint32_t> waiting;  // tasks that wait for this task
   uint32_t num_waits = 0;

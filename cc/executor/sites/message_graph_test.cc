@@ -37,7 +37,7 @@ TEST(MessageGraph, SegmentsOfAnExchangeWaitForTheirOwnOnly) {
   const auto& tasks = graph.value().tasks();
   ASSERT_EQ(tasks.size(), 6u);  // two sends, two receives, two additions
   for (uint32_t segment = 0; segment < 2; ++segment) {
-    EXPECT_EQ(tasks[segment].waiting, Words{4 + segment});  // bytes that are being sent are not overwritten
+    EXPECT_EQ(tasks[segment].waiting, Words{4 + segment});  // no addition overwrites bytes that are being sent
     EXPECT_EQ(tasks[2 + segment].waiting, Words{4 + segment});
     EXPECT_TRUE(tasks[2 + segment].accepts_view);
     EXPECT_EQ(tasks[4 + segment].num_waits, 2u);

@@ -6,7 +6,7 @@
 //   Status status = site.value()->SetLeaves(leaves, executor.stats());
 //   site.value()->Arrive(executor, run, rank, buffers, done);   // returns at once
 //
-// Ranks have the same numbers in the row and in every call. All ranks must pass the same row. If a rank passes a group
+// A rank has the same number in the row and in every call. All ranks must pass the same row. If a rank passes a group
 // number out of range, or if two rows differ, the call fails in all groups that have not completed the call. If two
 // rows differ, the error names the two ranks and their rows. Each row has its own MessageSite, and the latest kKept of
 // these sites are kept. Thread-safe.

@@ -11,12 +11,11 @@
 namespace jaxcomm {
 namespace {
 
-// Two ranks read each other's operands of a sum in place if an operand has at most this size. Larger operands are sent
-// in messages, because several workers add messages faster than one thread adds an operand.
+// In a sum of two ranks, the ranks read each other's operands in place if an operand has at most this size. Larger
+// operands are sent in messages, because several workers add messages faster than one thread adds an operand.
 constexpr int64_t kMostReadSum = int64_t{1} << 20;
 
-// A time limit that follows the median exceeds the median by this factor, so that only the tail of the calls loses
-// something.
+// A time limit that follows the median exceeds the median by this factor, so that only the slowest calls lose bytes.
 constexpr double kTimeLimitOverMedian = 1.25;
 
 }  // namespace
@@ -155,7 +154,7 @@ Status MessageSite::SetLeaves(const std::vector<Leaf>& leaves, CallSiteStats& st
     }
     shared_->status = Fix(leaves, stats);
     if (shared_->status.ok()) shared_->status = MakeGraphs();
-    // Makes the graphs of the schedule for the known late rank now, because nearly every call needs this schedule.
+    // Makes the graphs of the schedule for the fixed late rank now, because nearly every call needs this schedule.
     const bool has_late_rank = !selected_.empty() && selector_->has_late_rank() && !selector_->by_turns();
     if (shared_->status.ok() && has_late_rank) shared_->status = selected_[selector_->first() - 1]->MakeGraphs();
     if (shared_->status.ok() && selector_) selector_->Try({stats_, &stats_->trial()});

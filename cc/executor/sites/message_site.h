@@ -42,7 +42,7 @@ namespace jaxcomm {
 
 // The calls of a compiled step on one communicator.
 struct Step {
-  uint64_t hash = 0;  // a hash of the step's types and lines, different for each step
+  uint64_t hash = 0;  // a hash of the step's types and of the line and the devices of its first call
   std::atomic<uint32_t> calls{0};
 };
 
@@ -108,7 +108,7 @@ class MessageSite final : public CallSite, public DecidedSite, public std::enabl
   const SiteLeaves& leaves() const { return *shared_->leaves; }
   const Layout& layout() const { return leaves().layout(); }
   // Makes the ranks' graphs, if they are not made yet. Fails if a list is invalid. The sites that With and Following
-  // return make their graphs at their first call.
+  // return make their graphs at their first call at the latest.
   Status MakeGraphs() const;
   bool has_graphs() const { return graphs_->are_made(); }
   // Called after MakeGraphs. Returns the graph of the rank ranks().locals()[local].
@@ -124,8 +124,9 @@ class MessageSite final : public CallSite, public DecidedSite, public std::enabl
   SiteStats& stats() const { return *stats_; }
   // The seconds from the arrival of a rank of this process until that rank had received all lossy messages of the call.
   RecentTimes& loss_times() const { return shared_->loss_times; }
-  // Returns the time after which a rank that arrives now may lose segments. Returns the maximum if the time limit
-  // follows the median and too few calls have been measured. Returns nullopt if the call has no time limit.
+  // Returns the time after which the network may lose segments if the time limit begins at `now`. Returns
+  // TimePoint::max() if the time limit follows the median and too few calls have been measured. Returns nullopt if the
+  // call has no time limit.
   std::optional<LossLimit::TimePoint> LossesFrom(Clock::time_point now) const;
   ScratchPool& scratch() const { return *shared_->scratch; }
 
@@ -142,7 +143,7 @@ class MessageSite final : public CallSite, public DecidedSite, public std::enabl
   double SecondsSinceLeft(uint32_t rank, Clock::time_point now) const;
 
  private:
-  // The state that a site shares with all sites that its Regroup and Following make.
+  // The state that a site shares with the sites that its Regroup and Following return.
   struct Shared {
     std::once_flag once;  // sets the leaves
     Status status;
@@ -163,7 +164,7 @@ class MessageSite final : public CallSite, public DecidedSite, public std::enabl
   MessageSite(Label label, Collective collective, uint64_t communicator, uint32_t site, SiteRanks ranks);
   MessageSite(const MessageSite&) = default;
 
-  // Returns a site of the same calls in these groups. The new site has no graphs and no text yet.
+  // Returns a site of the same calls in these groups. The caller must make the new site's graphs and text.
   Result<std::shared_ptr<MessageSite>> In(const std::vector<SiteRanks::Members>& groups,
                                           bool change_from_call_to_call) const;
   // Sets everything that the leaves determine, except the graphs.

@@ -1,4 +1,4 @@
-// The median of the latest times of something that happens again and again.
+// Computes the median of the latest times of a repeated operation.
 //
 //   RecentTimes times;
 //   times.Add(0.012);

@@ -5,7 +5,7 @@
 namespace jaxcomm {
 namespace {
 
-// For calls up to this size, handing a sum to another thread takes longer than adding.
+// For calls up to this size, passing a reduction to another thread takes longer than reducing.
 constexpr int64_t kSmallBytes = 1 << 20;
 
 // Stores bypass the caches if the buffers of all ranks on a host together have at least this size. Such buffers and the

@@ -13,7 +13,7 @@ TEST(WholeSegmentsTest, PartsOfSegmentsDoNotCount) {
     const WholeSegments whole = FindWholeSegments(layout, begin, end, 1024);
     return std::make_pair(whole.first, whole.count);
   };
-  EXPECT_EQ(found(0, 5056), std::make_pair(int64_t{0}, int64_t{5}));  // the last one has 904 bytes
+  EXPECT_EQ(found(0, 5056), std::make_pair(int64_t{0}, int64_t{5}));  // the last segment has 904 bytes
   EXPECT_EQ(found(0, 4992), std::make_pair(int64_t{0}, int64_t{4}));
   EXPECT_EQ(found(64, 2048), std::make_pair(int64_t{1}, int64_t{1}));
   EXPECT_EQ(found(64, 1984).second, 0);

@@ -76,7 +76,7 @@ inline CheckedCall CallAtRandom(DeviceCommunicator& communicator, uint32_t call,
   return {status, result == expected};
 }
 
-// Chooses the lists of calls without a plan, as a DeviceCommunicator::ChooseList.
+// A DeviceCommunicator::ChooseList that chooses the lists for calls without a plan.
 inline DeviceCommunicator::Chosen ChooseDirect(Kind kind, const DeviceGroup& group, int64_t bytes) {
   const std::string size = std::to_string(group.devices().size());
   if (kind == Kind::kReduceScatter) return {"reduce_scatter/direct/" + size, "direct"};

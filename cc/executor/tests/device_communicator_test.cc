@@ -402,7 +402,7 @@ TEST(DeviceCommunicator, AFailedTransferLeavesNoOtherOneInFlight) {
     const auto from = ranks[0]->Receive(in.data(), static_cast<int64_t>(in.size()), 1, "shift");
     ranks[0]->Send(out.data(), static_cast<int64_t>(out.size()), 2, "shift");
     EXPECT_NE(ranks[0]->Wait(from).message().find("process 1"), std::string::npos);
-    std::fill(out.begin(), out.end(), std::byte{2});  // as the next user of the freed memory might do
+    std::fill(out.begin(), out.end(), std::byte{2});  // overwrites `out`, as the next user of the memory might
   });
   std::this_thread::sleep_for(std::chrono::milliseconds(50));  // the receive may have failed by now
   const auto last = ranks[2]->Receive(received.data(), static_cast<int64_t>(received.size()), 0, "shift");

@@ -1,4 +1,4 @@
-// The end of connections: a process that sends a malformed notice, reports of a process's end, and a process that
+// Tests the end of connections: a process that sends a malformed notice, reports of a process's end, and a process that
 // leaves a job and joins another job.
 #include <chrono>
 #include <future>

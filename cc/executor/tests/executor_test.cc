@@ -16,7 +16,7 @@ namespace {
 
 using std::chrono::milliseconds;
 
-// A program in which the last rank's chunks are added after the other ranks' chunks have been added.
+// A program that first adds the chunks of all ranks but the last, and then adds the last rank's chunks to these sums.
 std::shared_ptr<const Program> LastJoins(uint32_t ranks) {
   std::vector<PlainOp> ops;
   for (uint32_t chunk = 0; chunk + 1 < ranks; ++chunk) ops.push_back({chunk, chunk, Everybody(ranks - 1), {chunk}, {}});
@@ -297,7 +297,7 @@ TEST(ExecutorTest, ACallbackThatNeverGetsAThreadFailsAtTheDeadline) {
 
 TEST(ExecutorTest, ItsEndLosesNoCallbackThatStillLacksAThread) {
   constexpr uint32_t kRanks = 4;
-  constexpr size_t kElements = 1 << 22;  // enough that the worker still adds when the executor is destroyed
+  constexpr size_t kElements = 1 << 22;  // so many that the worker is still adding when the executor is destroyed
   auto executor = std::make_unique<Executor>(1);
   const auto site = MakeSite(DirectByHand(kRanks, kRanks), executor->stats(), OneLeaf(kElements));
   std::vector<std::vector<float>> buffers(kRanks, std::vector<float>(kElements));

@@ -1,6 +1,6 @@
-// In a history, processes of one host make random calls, and one process, the victim, is killed or stopped at a random
-// time. No process may get a wrong result, crash or hang, and the other processes' errors must name the victim's rank.
-// To run more histories:
+// A history is a run in which processes of one host make random calls, and one process, the victim, is killed or
+// stopped at a random time. No process may get a wrong result, crash or hang, and the other processes' errors must name
+// the victim's rank. To run more histories:
 //
 //   HISTORIES=200 bazel run -c opt //cc/executor/tests:killed_process_test
 #include <fcntl.h>

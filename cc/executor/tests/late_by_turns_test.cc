@@ -95,7 +95,8 @@ TEST(LateByTurns, InATrialTheDefaultSchedulesTurnIsAnnounced) {
   EXPECT_EQ(other.Find(Call(200)), 0u);  // known before the call, so that no rank waits
 }
 
-// A program in which the late rank's chunks are added after the other ranks' chunks have been added.
+// A program that first adds the chunks of all ranks but the late one, and then adds the late rank's chunks to these
+// sums.
 std::shared_ptr<const Program> Joins(uint32_t late) {
   std::vector<uint32_t> others;
   for (uint32_t rank = 0; rank < kRanks; ++rank) {
@@ -390,7 +391,7 @@ TEST_F(BetweenProcesses, TheCallsOfAnotherStepAreNotDecided) {
 }
 
 // The same call may belong to different steps in different processes. If any rank may be late, all these steps share
-// one selector. If one known rank may be late, each step has its own selector, but these selectors have the same id.
+// one selector. If one fixed rank may be late, each step has its own selector, but these selectors have the same id.
 TEST_F(BetweenProcesses, StepsWithTheSameCallShareASelector) {
   Start(/*seed=*/12);
   const auto in_step = [&](uint64_t step, ScheduleSelector::Rule rule) {

@@ -35,7 +35,8 @@ class LosingTransport : public Router {
   void PostLossy(uint32_t process, const MessageId& id, std::vector<Span> spans, const LossLimit& limit,
                  ReceivedLossy done) override {
     const auto lost = std::make_shared<std::vector<ByteRange>>();
-    // With a time limit, spans are lost whole. A span that is shorter than a segment may be a part of a segment.
+    // With a time limit, spans are lost whole. A span that is shorter than a segment may be only a part of a segment,
+    // so it is never lost.
     for (int64_t left = Draw() % 2 ? limit.bytes / 8 * 8 : 0; left > 0;) {
       const Span& span = spans[Draw() % spans.size()];
       const int64_t bytes = limit.until ? span.bytes : std::min(left, span.bytes / 8 * 8);
@@ -154,7 +155,7 @@ class LossyCallTest : public testing::Test {
   std::vector<std::unique_ptr<Executor>> executors_;
   std::vector<std::unique_ptr<LosingTransport>> losing_;
   SimulatedNetwork network_{kRanks, /*seed=*/3};
-  std::vector<Bytes> important_;  // by rank; after a call with reports: the rank's lost segments
+  std::vector<Bytes> important_;  // by rank: the importance mask; after a call with reports, the rank's lost segments
 };
 
 TEST_F(LossyCallTest, WhatIsLostCountsAsTheMeanOfWhatHasComeAndAllRanksGetTheSame) {
@@ -162,7 +163,7 @@ TEST_F(LossyCallTest, WhatIsLostCountsAsTheMeanOfWhatHasComeAndAllRanksGetTheSam
   constexpr int64_t kElements = 700001;
   const std::vector<std::vector<float>> values = Sum(kElements, {{0.1}, kSegment});
   for (uint32_t rank = 1; rank < kRanks; ++rank) EXPECT_EQ(values[rank], values[0]);
-  std::map<float, int> may_be;  // by sum: the ranks that were added, as a mask
+  std::map<float, int> may_be;  // by sum: the mask of the ranks that were added
   for (int mask = 1; mask < 1 << kRanks; ++mask) {
     const float scale = 4.0f / static_cast<float>(__builtin_popcount(static_cast<unsigned>(mask)));
     may_be[static_cast<float>(mask) * scale] = mask;

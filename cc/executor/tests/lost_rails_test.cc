@@ -82,7 +82,7 @@ TEST_F(LostRailsTest, OneHostIsFoundFromEachOfItsLinks) {
   lost.Change(2, 1, false);
   EXPECT_EQ(lost.Find(site), For(2, 1));
   lost.Change(1, 1, false);
-  EXPECT_EQ(lost.Find(site), std::nullopt);  // fenced to two of three other hosts
+  EXPECT_EQ(lost.Find(site), std::nullopt);  // the rail is fenced to two of the three other hosts
   lost.Change(3, 1, false);
   EXPECT_EQ(lost.Find(site), For(0, 1));  // fenced to all other hosts, so this host lacks the rail
   lost.Change(3, 0, false);
@@ -150,7 +150,8 @@ TEST(LostRailSchedules, ATrialGoesOnAfterwards) {
     const auto decision = decider.Decide({77, launch, 0, 0}, 1, lacks_rail ? std::optional<uint32_t>(2) : std::nullopt);
     lacking += decision->schedule == 2 ? 1 : 0;
     const Clock::time_point at(std::chrono::milliseconds(100 * launch));
-    // Seconds, by schedule. If transfers of the schedule for a lost rail counted, the trial would drop the plan.
+    // The transfer times in seconds, by schedule. If transfers of the schedule for a lost rail counted, the trial would
+    // drop the plan.
     constexpr double kTransfers[] = {0.02, 0.01, 0.5};
     decider.RecordCall(
         3, [&](uint32_t) { return at; }, decision->schedule, kTransfers[decision->schedule]);

@@ -15,8 +15,8 @@
 #if !defined(__SANITIZE_ADDRESS__) && !defined(__SANITIZE_THREAD__)
 namespace {
 
-// If not 0: refuses the refused_block-th block with a strict alignment that this thread allocates from now on. Memory
-// for received messages has one.
+// If this value is n > 0, the allocator refuses the n-th over-aligned block that this thread requests from now on.
+// Memory for received messages is over-aligned.
 thread_local size_t refused_block = 0;
 
 void* Allocate(size_t bytes, size_t alignment) {

@@ -82,7 +82,7 @@ class Job {
     return site;
   }
 
-  // XLA's number of the run is different in every process, so this adds 1000 · process to `run`.
+  // XLA's number of the run is different in every process, so this function adds 1000 · process to `run`.
   std::future<Status> Arrive(const Site& site, uint32_t rank, const std::vector<Bytes>& operands,
                              std::vector<Bytes>& results, int64_t run = 1) {
     Buffers buffers;

@@ -180,7 +180,7 @@ TEST(MessageGroupSiteFailureTest, ARankThatGoesOnAloneIsNamedByThoseThatWaitForI
             0u)
       << message;
   for (const uint32_t rank : {0, 1})
-    ends[rank].wait();  // for the sum or an error, because until then the call uses the ranks' memory
+    ends[rank].wait();  // waits for the sum or an error, because the call uses the ranks' memory until then
   job.ExpectNextCallWorks(2);
 }
 

@@ -73,7 +73,7 @@ TEST(ScheduleSelector, WhereOtherCallSitesShareTheLaunchesTheNextCallIsAsManyLat
   EXPECT_EQ(selector.Find(Call(7)), std::nullopt);
   EXPECT_EQ(selector.Find(Call(9)), 0u);
   EXPECT_EQ(Decide(selector, Call(9)).schedule, 0u);
-  EXPECT_EQ(Decide(selector, Call(14)).schedule, 1u);  // launch 14 was not announced
+  EXPECT_EQ(Decide(selector, Call(14)).schedule, 1u);  // the schedule of launch 14 was not announced
 }
 
 TEST(ScheduleSelector, TheFirstAnnouncementHolds) {
@@ -89,7 +89,7 @@ TEST(ScheduleSelector, ADecisionThatWasNotAnnouncedHoldsInTheNextAnnouncement) {
   ScheduleSelector decider({2, 0.01}), other({2, 0.01});
   other.Receive(Call(5), Decide(decider, Call(5)));
   See(decider, milliseconds(0));
-  Decide(decider, Call(7));  // also decides launch 9; not announced, as if call 7 had failed
+  Decide(decider, Call(7));  // also decides launch 9; the decision is not announced, as if call 7 had failed
   See(decider, milliseconds(20));
   other.Receive(Call(8), Decide(decider, Call(8)));
   EXPECT_EQ(decider.Find(Call(9)), 0u);
@@ -104,7 +104,7 @@ TEST(ScheduleSelector, DeciderAndReceiversKnowTheSame) {
     EXPECT_EQ(other.Find(Call(launch)), decider.Find(Call(launch)));
     other.Receive(Call(launch), Decide(decider, Call(launch)));
   }
-  EXPECT_EQ(other.Find(Call(10)), std::nullopt);  // too old, so no longer kept
+  EXPECT_EQ(other.Find(Call(10)), std::nullopt);  // this decision is too old, so it is no longer kept
   EXPECT_EQ(other.Find(Call(6000)), std::nullopt);
 }
 

@@ -20,8 +20,8 @@ bool ThreadCache::Run(std::function<void()>&& job) {
   {
     std::lock_guard<std::mutex> lock(mutex_);
     if (jobs_.size() == idle_) {
-      // Reserved before the thread starts: if push_back threw afterwards, the thread's destructor would end the
-      // process.
+      // Reserves space before the thread starts. If push_back threw after the start, the thread's destructor would end
+      // the process.
       threads_.reserve(threads_.size() + 1);
       std::optional<std::thread> thread = StartThread([this] { Work(); });
       if (!thread) return false;

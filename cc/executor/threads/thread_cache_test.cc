@@ -41,7 +41,7 @@ TEST(ThreadCacheTest, WhereNoThreadCanBeMadeOnlyAnIdleOneTakesAJob) {
   const auto job = [&] { done.set_value(); };
   EXPECT_FALSE(threads.Run(job));
   gate.set_value();
-  while (!threads.Run(job)) std::this_thread::yield();  // until the first job has ended
+  while (!threads.Run(job)) std::this_thread::yield();  // Run succeeds only after the first job has ended
   done.get_future().wait();
 }
 

@@ -34,7 +34,7 @@ void WorkerPool::Submit(std::vector<std::function<void()>> jobs) {
   WakeOne(lock);
 }
 
-// Wakes one thread. Each thread that wakes up wakes the next thread, so no thread spends the time of several wake-ups.
+// Wakes one thread. Each thread that wakes up wakes the next thread, so no thread spends time on several wake-ups.
 void WorkerPool::WakeOne(std::unique_lock<std::mutex>& lock) {
   if (idle_ == 0 || jobs_.size() <= waking_) return;
   --idle_;

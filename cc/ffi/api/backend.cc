@@ -98,14 +98,14 @@ class Groups {
 
   std::shared_ptr<DeviceGroup> Make(const std::vector<MessageRank>& devices) {
     BeginGeneration();
-    std::vector<MessageRank> ranks;  // on the hosts of this generation
+    std::vector<MessageRank> ranks;  // the devices, with their hosts in this generation
     for (const MessageRank& device : devices) ranks.push_back(TheJob().Rank(device.process, device.device));
     return std::make_shared<DeviceGroup>(DeviceGroup::NameOf(ranks), ranks, instances_[NumbersOf(ranks)]++);
   }
 
   mutable std::mutex mutex_;
   std::map<uint32_t, Expected> expected_;                                  // by first device
-  uint64_t generation_ = 0;                                                // the generation of the next two members
+  uint64_t generation_ = 0;                                                // the generation of instances_ and renewed_
   std::map<std::vector<uint32_t>, uint32_t> instances_;                    // by devices: the number of groups made
   std::map<std::vector<uint32_t>, std::shared_ptr<DeviceGroup>> renewed_;  // by devices
   std::shared_ptr<const ListRules> rules_ = std::make_shared<const ListRules>();

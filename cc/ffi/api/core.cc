@@ -89,7 +89,7 @@ JAXCOMM_EXPORT int jaxcomm_set_deadline(double seconds, JaxcommText* error) {
 }
 
 // Compares the times of two ways to run the same calls, as comparison.h describes. `found` receives the mean of each
-// way, and the largest difference of the means that chance may explain.
+// way, and the value that a difference of the means must exceed to count.
 JAXCOMM_EXPORT int jaxcomm_compare(const double* first, int64_t num_first, const double* second, int64_t num_second,
                                    double* found, JaxcommText* error) {
   return Answer(error, [&] {

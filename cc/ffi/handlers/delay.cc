@@ -12,7 +12,7 @@ namespace {
 
 namespace ffi = xla::ffi;
 
-// The longest allowed delay, one day. No test needs a longer delay, and the sum of a day and a time cannot overflow.
+// The longest allowed delay, one day. No test needs a longer delay, and adding one day to a time point cannot overflow.
 constexpr float kMaxSeconds = 86400;
 
 Status HandOn(const ffi::RemainingArgs& args, const ffi::RemainingRets& rets, float& seconds) {

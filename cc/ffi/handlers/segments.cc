@@ -108,7 +108,7 @@ ffi::Error Scale(ffi::AnyBuffer gradients, ffi::BufferR1<ffi::DataType::F32> fac
       const float factor = factors.typed_data()[s];
       const size_t length = std::min(segment, bytes - at);
       if (factor == 0) {
-        std::memset(to + at, 0, length);  // a product would be NaN if the gradient is not finite
+        std::memset(to + at, 0, length);  // 0 times a gradient that is not finite would be NaN
       } else if (factor != 1) {
         scale(to + at, length / ByteWidth(*dtype), factor);
       }

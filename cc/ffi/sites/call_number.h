@@ -22,8 +22,8 @@ struct CallNumber {
 
 // Assigns a number to the next copy of a call. XLA may copy a call, for example if a function is called twice, and each
 // copy is a call site. If several processes compile the same step, they number its copies in the same order. Each
-// generation begins again at 0, because some of its processes may be new. Returns nullopt if the step has too many
-// calls.
+// generation numbers the copies from 0 again, because some processes of the generation may be new. Returns nullopt if
+// the step has too many calls, or the call too many copies.
 inline std::optional<CallNumber> NumberCall(uint64_t generation, uint64_t communicator, int64_t module,
                                             int64_t lowering, int64_t number) {
   constexpr uint32_t kMaxCopies = 1 << 12, kMaxCalls = 1 << 20;

@@ -18,7 +18,7 @@ namespace jaxcomm {
 namespace {
 
 // Returns the error for a schedule that this process has not loaded. `schedule` is "program belongs" or "messages
-// belong", for the error text.
+// belong", which becomes a part of the error text.
 Status NotLoaded(const SiteRecord& record, const std::string& schedule) {
   return InvalidArgument(record.who() + ": its " + schedule + " to plan " + record.plan +
                          ", which this process has not loaded.\n  Cure: call jaxcomm.use_plan with the file of plan " +
@@ -97,8 +97,8 @@ struct Named {
   MessageSite::Label label;
 };
 
-// Returns the identifiers of a call site. `numbers` already has the call's number if an earlier generation numbered the
-// call. A process that joined the job later gives the call the same number.
+// Returns the identifiers of a call site. `numbers` already has the call's number if the call was numbered in an
+// earlier generation. A process that joined the job later gives the call the same number.
 Result<Named> NameSite(const SiteRecord& record, uint64_t generation, const std::vector<MessageGroup>& groups,
                        CallSites::Numbers& numbers) {
   const SiteRecord::Between& between = *record.between;

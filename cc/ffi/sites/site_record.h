@@ -45,7 +45,7 @@ struct SiteRecord {
     uint32_t rank;
     std::string rail;
   };
-  // Identifies a call between processes. All processes of the call have equal fields; see Site in
+  // Identifies a call between processes. The fields are equal in all processes of the call; see Site in
   // jaxcomm/collectives/request.py.
   struct Between {
     int64_t module, lowering, number;

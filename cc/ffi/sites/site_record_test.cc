@@ -73,7 +73,7 @@ TEST(SiteRecord, RefusesFieldsThatDoNotFitTogether) {
       {"0 2 2 0 4 1 5 2 1:a 1:b 2 0 6 1 7 1 1:a 1 1 4602678819172646912 0 0 0 " + between,
        "only one group, with the late rank in it, may select one of several schedules"},
       {"1 1 2 0 4 1 5 1 1:a " + drop + between, "its attributes do not fit together"},
-      {kGroups + drop + "0 ", "its attributes do not fit together"},  // a loss within one process
+      {kGroups + drop + "0 ", "its attributes do not fit together"},  // an allowed loss, but no call between processes
       {"1 1 1 0 4 0 0 0 " + between, "group 0 has one rank"},
   };
   for (const auto& [fields, error] : cases) EXPECT_EQ(ErrorOf(kBegin + fields), "psum over 'data': " + error);

@@ -71,7 +71,7 @@ std::optional<CallRecord> RecordOf(const uint64_t* words, int64_t error, const P
   }
   record.last.push_back(static_cast<uint32_t>(std::max_element(begin, begin + ranks) - begin));
   record.after_arrival = static_cast<double>(std::max(*std::max_element(end, end + ranks), last) - last) * 1e-9;
-  size_t early = 0, all = 0;  // numbers of chunks read and stored
+  size_t early = 0, all = 0;  // numbers of reads and stores: before the last arrival, and in the whole call
   for (size_t i = 0; i < program.ops().size(); ++i) {
     const size_t work = program.ops()[i].reads.size() + program.ops()[i].writes.size();
     all += work;

@@ -32,8 +32,8 @@ struct Clocks {
 
 struct Arguments {
   TableView table;
-  uint64_t* flags[kMaxRanks];  // per rank: flags [num_flags][num_blocks], then the data's address [num_blocks]
-  FailureRecord* failures;     // [ranks][blocks], readable by the host
+  uint64_t* flags[kMaxRanks];  // by rank: flags [num_flags][num_blocks], then the address of the data [num_blocks]
+  FailureRecord* failures;     // [ranks][num_blocks], readable by the host
   Clocks clocks;
   std::byte* data;    // the data of this device's first rank
   int64_t stride;     // bytes from the data of one rank to the data of the next rank

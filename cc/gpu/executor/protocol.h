@@ -70,8 +70,8 @@ JAXCOMM_DEVICE BlockFailure Await(Memory& memory, const Wait& wait, uint64_t epo
 }
 
 // Runs after this rank has failed. Waits until the peer no longer accesses this rank's memory, for at most three
-// timeouts. Three are enough: a peer that arrived just before this rank's failure may wait for one timeout, and for a
-// second timeout if the missing rank then arrives.
+// timeouts. Three are enough, because a peer that arrived just before this rank's failure waits for at most two: for
+// one timeout, and for a second one if the missing rank then arrives.
 template <typename Memory>
 JAXCOMM_DEVICE BlockFailure AwaitLeaving(Memory& memory, const Wait& wait, uint64_t epoch, uint64_t timeout) {
   const uint64_t start = memory.Now();

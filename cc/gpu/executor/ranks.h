@@ -76,7 +76,7 @@ class Ranks {
   const CallName name_;
   const std::shared_ptr<const Program> program_;
   const Table table_;
-  const size_t clock_words_;                             // clock words per call
+  const size_t clock_words_;                             // number of clock words per call
   std::unique_ptr<FailureRecord[], FreeHost> failures_;  // outlives the kernels, because the destructor waits for them
   uint64_t* clock_word_ = nullptr;                       // the word to which a device writes its time in CompareClock
   std::vector<Slot> slots_;

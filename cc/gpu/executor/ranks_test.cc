@@ -70,7 +70,7 @@ class Job {
         its.stream);
   }
 
-  // Launches all devices: first the devices except the one at index `late`, then that one after ready() has returned.
+  // Launches all devices except the one at index `late`, calls ready(), and then launches the device at index `late`.
   template <typename Ready>
   void LaunchAll(size_t late, Ready ready) {
     for (size_t index = 0; index < operands_.size(); ++index) {
@@ -125,7 +125,7 @@ TEST(RanksTest, SumsOnOneDeviceOnSeveralAndOnBoth) {
     const uint64_t calls = devices[0] == 2 ? kKeptCalls + 3 : 10;
     for (uint64_t call = 1; call <= calls; ++call) job.CallAll(call);
     EXPECT_TRUE(job.ranks().Check().ok());
-    EXPECT_EQ(machine.blocks.load() == 6, devices[0] == devices[2]);  // 3 ranks of 2 blocks share 7 of the 8 processors
+    EXPECT_EQ(machine.blocks.load() == 6, devices[0] == devices[2]);  // 3 ranks with 2 blocks each fit on 7 processors
   }
 }
 
@@ -196,7 +196,7 @@ TEST(RanksTest, WhatAFailedCallLeavesIsOfEveryTypeTheLargestOrNaN) {
 // Runs the kernel's own source, and compares the results with those of the CPU's kernels.
 TEST(RanksTest, EveryTypeAndReductionHasTheCpusBits) {
   fake::Machine machine(2);
-  constexpr size_t kRanks = 3, kBytes = 2000;  // not a multiple of 64, the bytes of a line
+  constexpr size_t kRanks = 3, kBytes = 2000;  // not a multiple of 64, the size of a cache line
   for (int type = 0; type <= static_cast<int>(DType::kC128); ++type) {
     for (const Reduction reduction : {Reduction::kSum, Reduction::kMax, Reduction::kMin}) {
       const auto dtype = static_cast<DType>(type);
@@ -273,7 +273,7 @@ TEST(RanksTest, ClocksOfDevicesThatDisagreeTellWhoWasLate) {
   ASSERT_NE(at, std::string::npos);
   double arrivals[3];
   ASSERT_EQ(std::sscanf(json.c_str() + at, "\"arrivals\":[[%lf,%lf,%lf]", &arrivals[0], &arrivals[1], &arrivals[2]), 3);
-  EXPECT_TRUE(arrivals[2] > 0.1 && arrivals[2] < 10) << arrivals[2];  // the clocks' difference is not included
+  EXPECT_TRUE(arrivals[2] > 0.1 && arrivals[2] < 10) << arrivals[2];  // excludes the difference between device clocks
 }
 
 }  // namespace

@@ -6,21 +6,22 @@
 namespace jaxcomm::fused {
 namespace {
 
-// For each rank, one more than the index of its last op that is known to be done; 0 if no op is known to be done.
+// A rank's knowledge about the progress of all ranks: for each rank, one more than the index of its last op that is
+// known to be done, or 0 if there is none.
 using Progress = std::vector<uint32_t>;
 
 void Join(Progress& into, const Progress& other) {
   for (size_t rank = 0; rank < into.size(); ++rank) into[rank] = std::max(into[rank], other[rank]);
 }
 
-// The ranks whose arrival an op awaits, and the ops that the op awaits.
+// The ranks whose arrival an op waits for, and the other ops that the op waits for.
 struct Waits {
   std::vector<uint32_t> arrivals;
   std::vector<uint32_t> ops;
 };
 
-// Finds the waits of each op. Walks the ops in order, and tracks which ops each rank knows to be done. An op does not
-// wait for an op that its rank knows to be done.
+// Finds the ranks and ops that each op waits for. Walks the ops in order, and tracks which ops each rank knows to be
+// done. An op does not wait for an op that its rank knows to be done.
 std::vector<Waits> FindWaits(const Program& program) {
   const std::vector<Op>& ops = program.ops();
   const uint32_t ranks = program.ranks();

@@ -25,7 +25,7 @@ inline constexpr uint32_t kNoFlag = UINT32_MAX;
 struct Wait {
   uint32_t rank;
   uint32_t flag;
-  uint32_t op;  // only for error texts: the op that posts the flag; if the flag is kArrived, the op that waits
+  uint32_t op;  // only for error texts: the op that posts the flag, or the waiting op if the flag is kArrived
 };
 
 struct Range {

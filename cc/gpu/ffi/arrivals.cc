@@ -25,7 +25,8 @@ ffi::Error Fail(const char* what, cudaError_t outcome) {
   return ToError(Status(Code::kInternal, std::string(what) + ": " + cudaGetErrorString(outcome)));
 }
 
-// Passes the operands on as results. Queues the callback unless `device` is null, which means that it is not recorded.
+// Copies the operands to the results. Queues the callback on the stream unless `device` is null, which means that this
+// device's arrivals are not recorded.
 ffi::Error Queue(cudaStream_t stream, const ffi::RemainingArgs& args, const ffi::RemainingRets& rets,
                  cudaHostFn_t callback, DeviceArrivals* device) {
   if (args.size() != rets.size()) return ToError(InvalidArgument("arrivals: operands and results differ in number"));

@@ -45,8 +45,9 @@ struct FusedSite {
   std::vector<Group> groups;
   std::map<int32_t, std::pair<size_t, uint32_t>> members;  // group index and rank, by process << 16 | device number
   std::mutex mutex;
-  // The created ranks, by group; virtual ranks by device. Errors are kept, too, so that a group tries only once to
-  // create its ranks: if a second try succeeded, some devices would have made fewer calls than others.
+  // The created ranks, by group, or by device if the ranks are virtual. The map also keeps the error of a failed
+  // creation, so that each group tries only once: if a second try succeeded, some devices would have made fewer calls
+  // than others.
   std::map<size_t, Result<std::shared_ptr<Ranks>>> ranks;
 };
 ffi::TypeId FusedSite::id = {};

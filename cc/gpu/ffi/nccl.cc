@@ -31,7 +31,7 @@ constexpr size_t kScratchAlignment = 16;  // bytes; the largest alignment that X
 
 // Never destroyed, because XLA's threads may use the runtime while static destructors run.
 struct NcclRuntime {
-  MessageRegistry messages;  // by name and number of ranks
+  MessageRegistry messages;  // the names end with the number of ranks
   std::mutex mutex;
   std::map<std::pair<std::string, int>, std::shared_ptr<nccl::Communicator>> communicators;  // by group and device
 };
@@ -143,8 +143,8 @@ JAXCOMM_EXPORT int jaxcomm_nccl_join(const char* path, const char* group, int de
   });
 }
 
-// Registers one rank's messages. The encoded messages also contain the rank's number. `name` ends with a slash and the
-// number of ranks.
+// Registers one rank's list of messages. The encoded list also contains the rank's number. `name` ends with a slash and
+// the number of ranks.
 JAXCOMM_EXPORT int jaxcomm_nccl_register(const char* name, const void* bytes, int64_t num_bytes, JaxcommText* error) {
   return Answer(error, [&] {
     const Result<std::vector<uint32_t>> words = ReadWords(bytes, num_bytes);

@@ -56,7 +56,7 @@ JAXCOMM_EXPORT int jaxcomm_fused_register(const char* name, const void* bytes, i
   });
 }
 
-// Fails with an unreported error of a failed call. Succeeds if there is no such error.
+// Fails with the error of a failed call that was not reported before. Succeeds if there is no such error.
 JAXCOMM_EXPORT int jaxcomm_fused_check(JaxcommText* error) {
   return Answer(error, [] { return TheFusedRuntime().Check(); });
 }

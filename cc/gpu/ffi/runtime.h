@@ -34,7 +34,7 @@ struct FusedRuntime {
   // device from a call that other devices launch.
   Status Run(fused::Ranks& ranks, uint32_t rank, const fused::Ranks::Call& call, cudaStream_t stream);
 
-  // Returns an unreported error of a failed call, or ok if there is no such error.
+  // Returns the error of a failed call that was not reported before, or ok if there is no such error.
   Status Check();
 
  private:

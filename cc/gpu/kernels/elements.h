@@ -58,8 +58,8 @@ struct Float16 {
     const uint32_t bits = BitCast<uint32_t>(value), magnitude = bits & 0x7fffffff;
     const uint32_t sign = bits >> 16 & 0x8000;
     if (magnitude > 0x7f800000) return 0x7fff;
-    if (magnitude >= 0x477ff000) return static_cast<Stored>(sign | 0x7c00);  // rounds beyond the largest f16: infinity
-    if (magnitude < 0x38800000) {  // a subnormal f16: adding 0.5f rounds to a multiple of 2^-24
+    if (magnitude >= 0x477ff000) return static_cast<Stored>(sign | 0x7c00);  // rounds to more than 65504: infinity
+    if (magnitude < 0x38800000) {  // a subnormal f16: adding 0.5f rounds the value to a multiple of 2^-24
       return static_cast<Stored>(sign | (BitCast<uint32_t>(BitCast<float>(magnitude) + 0.5f) - 0x3f000000));
     }
     return static_cast<Stored>(sign | (magnitude + 0xfff + ((magnitude >> 13) & 1) - 0x38000000) >> 13);

@@ -28,7 +28,7 @@ Result<std::shared_ptr<Communicator>> Communicator::Join(const Library& nccl, in
       joined.reset();
       return end.set_exception(std::current_exception());
     }
-    joined.reset();  // before set_value, so that only the caller's pointer keeps the communicator alive
+    joined.reset();  // must precede set_value, so that only the caller's pointer keeps the communicator alive
     end.set_value(std::move(status));
   }).detach();
   if (connected.wait_for(deadline) != std::future_status::ready) {

@@ -18,7 +18,8 @@ namespace jaxcomm {
 // …, 1 chunks. In the second half, it sends 1, 2, …, n/2 chunks. n must be a power of two.
 inline std::vector<uint32_t> HalvingDoublingMessages(uint32_t ranks, uint32_t rank) {
   std::vector<Round> rounds;
-  // The chunks [begin, begin + distance) include chunk `rank`. [others, others + distance) include chunk `partner`.
+  // The chunks [begin, begin + distance) include chunk `rank`, and the chunks [others, others + distance) include chunk
+  // `partner`.
   for (uint32_t distance = ranks / 2; distance > 0; distance /= 2) {
     const uint32_t partner = rank ^ distance, begin = rank / distance * distance, others = begin ^ distance;
     Round round;

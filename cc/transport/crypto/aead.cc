@@ -72,7 +72,8 @@ void Cipher::Add(const std::byte* in, size_t bytes, std::byte* out) {
   is_ok_ &= library_->update(context_.get(), Plain(out), &stored, Plain(in), static_cast<int>(bytes)) == 1;
 }
 
-// Encrypts zeros, with a nonce that no sequence of bytes has. A decrypting cipher stores the same bytes.
+// The next key consists of encrypted zeros, with a nonce that no sequence of bytes uses. A decrypting cipher computes
+// the same key.
 std::optional<CipherKey> Cipher::NextKey() {
   const std::array<std::byte, sizeof(CipherKey)> zeros{};
   std::array<std::byte, sizeof(CipherKey)> found;

@@ -39,7 +39,7 @@ constexpr std::array<size_t, kFrameSizes> kFrameBytes = {kHeadBytes + Transport:
                                                          kHeadBytes + Transport::kMaxMessage};
 
 struct Slot {
-  fi_context2 context;  // first: the context of a completion is the address of its slot
+  fi_context2 context;  // the first member, because a completion's context is also the address of its slot
   std::byte* data;
   FrameSize size;
   bool sends;

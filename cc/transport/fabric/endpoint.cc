@@ -80,7 +80,7 @@ Result<std::unique_ptr<Endpoint>> Endpoint::Open(const DomainName& name, size_t 
   Result<Info> found = Find(name.provider);
   if (!found.ok()) return found.status();
   const KeptSignalHandlers kept;
-  const fi_info* info = found.value().get();  // some providers ignore a domain in the hints
+  const fi_info* info = found.value().get();  // the hints name no domain, because some providers would ignore it
   while (info != nullptr && !name.domain.empty() && name.domain != info->domain_attr->name) info = info->next;
   if (info == nullptr) {
     return InvalidArgument("libfabric's " + name.provider + " has no domain " + name.domain +
@@ -96,7 +96,7 @@ Result<std::unique_ptr<Endpoint>> Endpoint::Open(const DomainName& name, size_t 
   return endpoint;
 }
 
-// Returns 0 or libfabric's number of an error.
+// Returns 0 or libfabric's error number.
 int Endpoint::OpenAll(size_t operations) {
   int error = Own<fid_fabric>(fabric_, [&](auto to) { return TheLibfabric().fabric(info_->fabric_attr, to, nullptr); });
   if (error == 0) {

@@ -43,12 +43,12 @@ class Endpoint {
   struct Completion {
     void* context;
     size_t bytes;
-    int error;  // 0, or libfabric's number of the error
+    int error;  // 0, or libfabric's error number
   };
 
   // Opens the first matching domain of libfabric's list. `operations`: the largest number of operations at a time.
   static Result<std::unique_ptr<Endpoint>> Open(const DomainName& name, size_t operations);
-  // Returns all domains with tagged messages between unconnected endpoints.
+  // Returns all domains that support tagged messages between unconnected endpoints.
   static Result<std::vector<Domain>> Domains();
   // Closes the endpoint. Must not run while operations are under way: some providers crash.
   ~Endpoint();
@@ -90,7 +90,7 @@ class Endpoint {
   int OpenAll(size_t operations);
   int OpenCompletions(size_t operations);
 
-  // Closed in reverse order.
+  // These members are closed in reverse order.
   Info info_;
   Owned<fid_fabric> fabric_;
   Owned<fid_domain> opened_;

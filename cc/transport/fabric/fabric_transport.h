@@ -8,12 +8,13 @@
 // message, and arrives in a slot of the receiver. The receiver passes the slot on as a view, or copies its bytes under
 // the lock. After Cancel and Fence therefore no byte arrives in a caller's memory, even if libfabric still moves bytes.
 //
-// The window of a process limits the frames that it has sent and whose slots the other process has not yet freed. Each
-// frame carries the counts of the arrived frames and of the freed slots. A provider need not keep frames in order or
-// acknowledge them. A TCP connection beside the path carries no messages. It shows that the other process lives (the
-// path ends with the connection) and that the other process runs (kAsk and kHere).
+// The window limits the number of frames that a process has sent to another process and whose slots the receiver has
+// not yet freed. Each frame carries the counts of the arrived frames and of the freed slots. A provider need not keep
+// frames in order or acknowledge them. A TCP connection beside the path carries no messages. If the other process ends,
+// the connection ends, and so does the path. The bytes kAsk and kHere on the connection show that the other process
+// runs.
 //
-// socket_transport.h describes threads, callbacks and Help. Leave is as for TcpTransport.
+// socket_transport.h describes threads, callbacks and Help. Leave works as in TcpTransport.
 #pragma once
 
 #include <sys/epoll.h>
@@ -41,7 +42,7 @@ namespace jaxcomm {
 // The path to a process. Both processes have agreed on the keys.
 struct FabricPath {
   int connection = -1;  // a TCP socket, connected and authenticated
-  std::string address;  // of the process's endpoint
+  std::string address;  // address of the process's endpoint
   SipKey sends{}, receives{};
 };
 
@@ -129,13 +130,13 @@ class FabricTransport : public SocketTransport {
   // The base class's mutex_ guards the members below.
   const Windows windows_;
   std::unique_ptr<Endpoint> endpoint_;  // null after Leave
-  std::shared_ptr<Arena> arena_;        // views also own it
+  std::shared_ptr<Arena> arena_;        // views of received frames also own the arena
   void* described_ = nullptr;           // libfabric's descriptor of the arena
   std::map<uint32_t, std::unique_ptr<Peer>> peers_;
-  uint64_t paths_ = 0;             // number of paths so far
+  uint64_t paths_ = 0;             // number of paths added so far
   std::vector<Slot*> to_receive_;  // slots into which libfabric accepts no receive for now
-  bool is_refused_ = false;        // libfabric accepts no frame for now
-  bool woke_in_vain_ = false;      // the descriptor reported a completion, but there was none
+  bool is_refused_ = false;        // whether libfabric accepts no frame for now
+  bool woke_in_vain_ = false;      // whether the descriptor reported a completion that did not exist
   int refusals_ = 0;               // number of successive polls in which libfabric accepted no frame
 };
 

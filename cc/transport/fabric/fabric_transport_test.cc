@@ -1,4 +1,5 @@
-// Tests of what only FabricTransport does; socket_transport_test.cc has the tests of all transports over sockets.
+// Tests of the features that only FabricTransport has; socket_transport_test.cc has the tests of all transports over
+// sockets.
 #include "cc/transport/fabric/fabric_transport.h"
 
 #include <chrono>
@@ -56,8 +57,8 @@ TEST_F(FabricTransportTest, FramesToAStoppedProcessAreNotUnanswered) {
   a.transport->Notify(1, "is anybody there");
   a.transport->Flush();
   for (char byte = 0; byte != '?'; recv(raw.connection(), &byte, 1, MSG_DONTWAIT)) a.transport->ProgressTo(1);
-  while (a.transport->ProgressTo(1).unanswered > 0) std::this_thread::yield();  // until the host acknowledges
-  raw.Send('!');  // the process runs, and should have received the notice
+  while (a.transport->ProgressTo(1).unanswered > 0) std::this_thread::yield();  // until the question is acknowledged
+  raw.Send('!');  // the process answers the question, so it runs and should have acknowledged the notice
   while (a.transport->ProgressTo(1).unanswered == 0) std::this_thread::yield();
   a.transport->Fence(1, Status(Code::kInternal, "it is silent"));
   EXPECT_EQ(a.transport->ProgressTo(1).unanswered, 0u);

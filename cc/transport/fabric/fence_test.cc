@@ -18,11 +18,12 @@ constexpr std::byte kRefilled{0xEE};
 template <typename Provider>
 class FabricFenceTest : public testing::Test {
  protected:
-  // The fence of one process resets the connection, which may end the path of the other process before its fence.
+  // If one process fences its path, the connection is reset. This may end the other process's path before that process
+  // fences it, so Node ignores OnPeerGone.
   class Node : public FabricNode<Provider> {
    public:
     using FabricNode<Provider>::FabricNode;
-    ~Node() override { this->transport.reset(); }  // its events end before this object
+    ~Node() override { this->transport.reset(); }  // ends the events before this object is destroyed
     void OnPeerGone(uint32_t, const Status&) override {}
   };
 
@@ -45,7 +46,7 @@ class FabricFenceTest : public testing::Test {
     a.transport->Flush();
     b.Await([&] { return b.received > static_cast<int>(call % 3); });
   }
-  // Overwrites the memory after a cancel or a fence, which must have ended all stores to it.
+  // Overwrites the memory after a cancel or a fence. From then on, nothing may be stored to the memory.
   void Refill(Node& b, Bytes& into) {
     into.assign(into.size(), kRefilled);
     b.Await([&] {
@@ -67,7 +68,7 @@ TYPED_TEST_SUITE(FabricFenceTest, FabricProviders);
 TYPED_TEST(FabricFenceTest, NoByteArrivesAfterACancel) {
   typename TestFixture::Node a(0), b(1);
   Connect(a, b);
-  Bytes memories[2];  // each is checked after the next call, so that late bytes have time to arrive
+  Bytes memories[2];  // each buffer is checked after the next call, so that late bytes have time to arrive
   for (uint32_t call = 0; call < TypeParam::kTries; ++call) {
     Bytes& into = memories[call % 2];
     this->ExpectNoLateByte(into);

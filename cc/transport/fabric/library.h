@@ -22,7 +22,8 @@ struct Libfabric {
   // Loads the library in the first call. The result is never destroyed.
   static const Result<Libfabric>& Get();
 
-  // Returns the interface version to pass to getinfo: the version of the vendored headers, or that of an older library.
+  // Returns the interface version to pass to getinfo: the version of the vendored headers, or the library's version if
+  // the library is older.
   uint32_t api() const;
   // Returns libfabric's text for an error, which may be negative.
   std::string Describe(int64_t error) const;

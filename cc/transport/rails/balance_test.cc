@@ -24,8 +24,8 @@ class Link {
   Link(std::vector<RailTable::Range> shares, std::vector<double> rates)
       : rates(std::move(rates)), balance_(shares), table_(RailTable::Make(shares).value()) {}
 
-  // Returns the time of a call in seconds. `delay`: seconds that the other process adds to the time. `noise`: relative
-  // noise of the rate of each rail.
+  // Returns the duration of a call in seconds. `delay`: seconds that the other process adds to the duration. `noise`:
+  // relative noise of the rate of each rail.
   double Call(double delay = 0, double noise = 0) {
     MessageId id;
     id.call.launch = ++launch_;
@@ -48,7 +48,8 @@ class Link {
     now_ += std::chrono::duration_cast<Balance::Clock::duration>(Seconds(due.back().first + 0.001));
     return due.back().first;
   }
-  // Returns the time of a large buffer divided by its time with the best shares, minus 1.
+  // Returns the relative loss of the current shares: the time to transfer a large buffer, divided by the time with the
+  // best shares, minus 1.
   double Loss() const {
     const std::vector<uint32_t>& shares = balance_.shares()[0].shares;
     double slowest = 0;

@@ -14,13 +14,14 @@
 
 namespace jaxcomm {
 
-// Numbered notices (numbered_notices.h):
+// Numbered notices (numbered_notices.h), with their content:
 constexpr char kNotice = 'n';    // a notice of the user of Rails
 constexpr char kMessage = 'm';   // a small message: id and bytes
 constexpr char kReceived = 'r';  // ids of large messages that have arrived; their sender may free them
-// Number of fences of each rail. Asks the other side to resend messages sent over a rail before its last fence.
+// The number of fences of each rail. Asks the other side to resend each message that was sent over a rail before the
+// rail's last fence.
 constexpr char kAgain = 'a';
-// Notices that are not numbered. Such a notice is lost if its rail fails.
+// Notices that are not numbered, with their content. Such a notice is lost if its rail fails.
 constexpr char kFences = 'f';   // the number of numbered notices taken, and the number of fences of each rail
 constexpr char kBrought = 'b';  // id of a message that this rail delivered; kReceived repeats it in case the rail fails
 constexpr char kPosted = 'p';   // number of fences; messages posted before Restore are now posted on this rail, too

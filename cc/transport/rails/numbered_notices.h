@@ -35,7 +35,7 @@ class NumberedNotices {
   // the number of bytes that belong to a message.
   Bytes Add(char kind, std::string bytes, int64_t carried = 0);
 
-  // Returns an error if `bytes` are not from Add, or if too many bytes wait for a missing notice.
+  // Returns an error if `bytes` were not made by Add, or if too many bytes wait for a missing notice.
   Status Take(std::string_view bytes, const std::function<void(char kind, std::string_view text)>& take);
   uint64_t taken() const { return taken_; }
   // Returns the number of notices that were taken and are not confirmed yet.

@@ -39,7 +39,7 @@ struct Rails::Outgoing {
 
   CallId call;
   std::vector<ConstSpan> spans;
-  std::unique_ptr<std::byte[]> copy;  // a copy of the bytes of the spans; null: not copied
+  std::unique_ptr<std::byte[]> copy;  // a copy of the bytes of the spans; null if they were not copied
   int64_t copied_bytes = 0;
   std::shared_ptr<std::atomic<int64_t>> all_copied_bytes;
   size_t receivers = 0;  // number of receivers that have not confirmed the message
@@ -47,7 +47,7 @@ struct Rails::Outgoing {
   size_t readers = 0;
   Status status;
   Sent done;
-  std::unique_ptr<Loss> loss;  // null: every byte must arrive
+  std::unique_ptr<Loss> loss;  // null if every byte must arrive
 };
 
 struct Rails::Peer {
@@ -103,7 +103,7 @@ struct Rails::Peer {
   bool has_ended() const { return state == State::kLeft || state == State::kFailed; }
   // Returns the error for messages to and from the process, or OK while the process is open.
   Status gone() const { return is_open() ? Status() : why; }
-  std::optional<uint32_t> FirstRail() const;  // nullopt: the first rail is not open
+  std::optional<uint32_t> FirstRail() const;  // nullopt if the first rail is not open
   bool Agrees() const;                        // whether both sides have fenced each rail the same number of times
   void Divide();                              // divides the shares among the open rails
   void RecordShares();
@@ -133,7 +133,7 @@ struct Rails::Peer {
 
   const uint32_t process;
   State state = State::kOpen;
-  Status why;  // why the rail that ended last has ended
+  Status why;  // the reason why the most recently ended rail ended
   Balance balance;
   std::vector<RailTable::Range> shares;  // shares of the open rails; no longer updated after a rail has left
   RailTable table;                       // divides segments among the open rails

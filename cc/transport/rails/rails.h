@@ -84,7 +84,7 @@ class Rails : public Transport, public LossyTransport {
   // A rail that leads to a process.
   struct State {
     uint32_t process, rail, fences;
-    bool is_open, has_left;  // both false: the rail is fenced, or a fence or restoration is in progress
+    bool is_open, has_left;  // if both are false, the rail is fenced, or a fence or restoration is in progress
     int64_t bytes;           // number of bytes that the process has confirmed
     // The rail's current shares. In calls of at least `first` bytes, the rail's share is `second`.
     std::vector<std::pair<int64_t, uint32_t>> shares;

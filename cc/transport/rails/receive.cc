@@ -118,7 +118,7 @@ void Rails::Receive(const Lost& by, const MessageId& id, const Status& status, s
   }
   if (received) SendNotice(process, first, *received);
   // Confirms over the rail that delivered the message: the sender measures the rate of this rail by the time of the
-  // confirmation, so confirmations for other rails must not delay it.
+  // confirmation, so confirmations for other rails must not delay this one.
   if (end.ok()) {
     std::string brought(1, kBrought);
     AppendMessageId(brought, id);

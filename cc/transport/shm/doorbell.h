@@ -34,8 +34,8 @@ inline void WakeSleeper(std::atomic<uint32_t>& word, uint32_t state) {
   syscall(SYS_futex, &word, FUTEX_WAKE_BITSET, 1, nullptr, nullptr, Sleeper(state));
 }
 
-// Rings the word, but does not wake a dozing thread. Returns false if a wake-up may have been deferred: a thread dozes,
-// or the word was rung before.
+// Rings the word, but does not wake a dozing thread. Returns false if a wake-up may have been deferred, because a
+// thread dozes or because the word was rung before.
 inline bool RingSoftly(std::atomic<uint32_t>& word) {
   const uint32_t before = word.exchange(kRung);
   if (before == kAsleep || before == kHelping) WakeSleeper(word, before);

@@ -48,7 +48,7 @@ class ExchangeRound {
   // Counts this rank as having taken all the bytes that it needs. Returns false if the exchange is closed.
   bool Take();
   // Waits until all ranks have taken the bytes that they need, and calls `lives` after every `step`. Closes the
-  // exchange if `lives` returns false or the time `end` has come. Returns whether the exchange has succeeded.
+  // exchange at the time `end`, or if `lives` returns false. Returns whether the exchange has succeeded.
   template <typename Yield, typename Lives>
   bool AwaitTaken(Clock::time_point end, std::chrono::nanoseconds step, const Yield& yield, const Lives& lives) {
     const auto is_over = [this](uint64_t now) { return !IsOpen(now) || Taken(now) == ranks_; };
@@ -66,14 +66,14 @@ class ExchangeRound {
   }
   void Leave();
 
-  // Whether no rank needs bytes any more: all ranks have taken their bytes, or IsOver() is true.
+  // Whether all ranks have taken their bytes or IsOver() is true. Then no rank needs bytes any more.
   bool IsRead() const;
   // Whether the exchange is closed, or all ranks have left it.
   bool IsOver() const { return !IsOpen(state_.load()); }
 
  private:
   // The parts of the state: three counters of ranks, two flags and the tag. If the state is 0, any call can use it.
-  static constexpr uint64_t kEntered = 1, kTaken = 1 << 8, kLeft = 1 << 16;  // added for each rank
+  static constexpr uint64_t kEntered = 1, kTaken = 1 << 8, kLeft = 1 << 16;  // added by each Enter, Take and Leave
   static constexpr uint64_t kClosed = 1 << 24;
   static constexpr uint64_t kSleeps = 1 << 25;  // a rank sleeps
   static constexpr uint64_t kTag = 0xffffffff00000000;

@@ -25,7 +25,7 @@ size_t RoundOf(const CallId& call) {
   return ((call.communicator * 0x9e3779b97f4a7c15 >> 32) + call.launch + call.site + call.iteration) % kRounds;
 }
 
-// A rank's cell, and the memory beside the cell for copied bytes.
+// A rank's cell, and the memory beside the cell to which the rank copies its bytes.
 struct CellPlace {
   ExchangeCell* cell;
   std::byte* data;

@@ -101,8 +101,8 @@ TEST(ExchangesTest, ARankThatIsLateFindsTheExchangeClosedAndTheNextOneOpen) {
     EXPECT_FALSE(outcome.all);
     EXPECT_TRUE(outcome.taken.empty());
   }
-  EXPECT_FALSE(Try(job, late, 2, content[2], kLong).all);       // must not wait for kLong
-  const Call next{Id(1 + shm::kRounds, 0, 0).call, {0, 1, 2}};  // uses the same round
+  EXPECT_FALSE(Try(job, late, 2, content[2], kLong).all);       // the late rank must not wait for kLong
+  const Call next{Id(1 + shm::kRounds, 0, 0).call, {0, 1, 2}};  // uses the same round as `late`
   for (const Outcome& outcome :
        OnThreads(3, [&](uint32_t rank) { return Try(job, next, rank, content[rank], kLong); })) {
     EXPECT_TRUE(outcome.all);
@@ -184,7 +184,7 @@ TEST(ExchangesTest, AReceiverThatTakesMoreThanWasSentGetsNothing) {
   }
 }
 
-// The sender reads the receiver's cell only in Finish.
+// The sender reads the receiver's cell only in Finish. Until then the receiver must not reuse the cell.
 TEST(ExchangesTest, AReceiverKeepsItsCellUntilTheSenderHasLooked) {
   ShmJob job(2);
   const std::vector<uint32_t> processes = {0, 1};

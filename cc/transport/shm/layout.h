@@ -40,12 +40,12 @@ struct WritablePart {
   RoundState rounds[kRounds];
 };
 
-// Describes the bytes that the file's owner gives to an exchange.
+// Describes the bytes that the file's owner contributes to an exchange.
 struct ExchangeCell {
   CallId call;
   uint64_t fingerprint;
   std::chrono::steady_clock::duration at;
-  uint64_t address;  // of the bytes in the owner's memory, where other processes read them; 0 if the bytes are copied
+  uint64_t address;  // address at which other processes read the bytes in the owner's memory; 0 if the bytes are copied
   int64_t bytes;
 };
 
@@ -55,8 +55,8 @@ struct FileHeader {
   int32_t pid;
   uint64_t nonce;
   uint64_t nonce_at;  // the address of `nonce` in the owner's memory
-  // Not 0: the owner waits for room in a ring or for a slot. A process that makes room or releases a slot then rings
-  // the doorbell of the owner.
+  // Nonzero while the owner waits for room in a ring or for a slot. A process that makes room or releases a slot then
+  // rings the doorbell of the owner.
   std::atomic<uint32_t> waits;
   struct GroupCell {
     ExchangeCell cell;
@@ -67,13 +67,13 @@ struct FileHeader {
 enum class Closing : uint32_t { kOpen, kLeft, kCutOff };
 
 // A channel from the file's owner to one other process. Counters only grow. Byte n of a ring, or entry n of `releases`,
-// is at index n modulo the size.
+// is at index n modulo the array's size.
 struct PeerChannel {
   alignas(64) std::atomic<uint64_t> written;   // number of bytes written into `ring`
   alignas(64) std::atomic<uint64_t> read;      // number of bytes read from the other process's ring
   alignas(64) std::atomic<uint64_t> released;  // number of entries written into `releases`
   std::atomic<uint32_t> closing;
-  std::atomic<uint32_t> reads;  // not 0: the owner can read the other process's memory directly
+  std::atomic<uint32_t> reads;  // nonzero if the owner can read the other process's memory directly
   // The owner's cells for transfers to the other process (`sent`) and from the other process (`received`).
   struct SentCell {
     ExchangeCell cell;

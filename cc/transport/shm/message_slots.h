@@ -35,7 +35,7 @@ class MessageSlots {
 
  private:
   struct Slot {
-    std::vector<uint32_t> holds;      // by process: number of messages in the slot that it has not released
+    std::vector<uint32_t> holds;      // number of messages in the slot that a process has not released, by process
     uint32_t total = 0;               // sum of holds
     std::vector<uint32_t> processes;  // receivers of the messages in the slot
     int64_t used = 0;                 // number of bytes taken
@@ -46,9 +46,9 @@ class MessageSlots {
 
   const uint32_t self_, share_;
   std::vector<Slot> slots_;
-  std::vector<uint32_t> free_;                        // free slots; the last, which may be cached, is used first
+  std::vector<uint32_t> free_;                        // free slots; the last is used first, as it may be cached
   std::map<std::vector<uint32_t>, uint32_t> open_;    // for each set of receivers: the slot of their next messages
-  std::vector<uint32_t> slots_held_, messages_held_;  // by process: number of slots and messages that it holds
+  std::vector<uint32_t> slots_held_, messages_held_;  // numbers of slots and messages that a process holds, by process
 };
 
 }  // namespace jaxcomm::shm

@@ -51,7 +51,7 @@ struct ShmTransport::Peer {
   bool must_read = false;      // the peer must read before more can be written
   bool is_deferred = false;    // the peer's last wake-up was deferred
   uint64_t releases_read = 0;  // number of entries of `from.releases` that have been read
-  int64_t early_bytes = 0;     // number of bytes charged for messages that wait for a Post
+  int64_t early_bytes = 0;     // bytes counted against kMaxEarlyBytes for messages that wait for a Post
   size_t posted = 0;           // number of posted messages that have not arrived
   std::string broken;          // the peer's protocol error; empty: no error
   Status end;

@@ -47,7 +47,7 @@ class Child {
 TEST(PeerMemoryTest, ReadsWhatTheOtherProcessHas) {
   std::vector<std::byte> theirs(kBytes, std::byte{7});
   Child child;
-  theirs.assign(kBytes, std::byte{8});  // in this process only
+  theirs.assign(kBytes, std::byte{8});  // changes only this process's copy
   std::vector<std::byte> mine(kBytes);
   const PeerMemory memory(child.pid(), kNonceAt, nonce);
   if (!memory.CanRead()) GTEST_SKIP() << "this system lets no process read another one's memory";

@@ -1,4 +1,4 @@
-// The slots of another process that this process still reads.
+// The slots in another process's memory that hold messages which this process is still reading.
 //
 //   std::shared_ptr<const std::byte> message = PeerSlots::View(slots, slot, offset);   // holds the slot
 //

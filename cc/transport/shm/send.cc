@@ -155,7 +155,7 @@ void ShmTransport::CopyAndPublish(Outgoing outgoing, shm::Place place, Lock& loc
     Write(*At(receiver.process), record, nullptr);
   }
   slots_.Release(process_, place.slot);
-  if (!waiting_.empty()) shm::Ring(memory_->doorbell());  // the slot may be free now
+  if (!waiting_.empty()) shm::Ring(memory_->doorbell());  // the slot may be free now, so a waiting message can use it
   DropGone(&outgoing);
   lock.unlock();
   if (!cancelled) outgoing.done(outgoing.status);

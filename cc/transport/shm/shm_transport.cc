@@ -186,7 +186,7 @@ void ShmTransport::Help(std::chrono::nanoseconds limit, bool yields, const std::
       shm::Doorbell state;
       if (RestAsExpected(&state)) return;
       if (left > left.zero()) continue;
-      // Help ends although other processes keep ringing, so the progress thread must receive their messages.
+      // The doorbell has been rung again, and the limit has passed, so the progress thread must receive the messages.
       return shm::WakeSleeper(doorbell, shm::kAsleep);
     }
     if (yields) YieldUntil([&] { return doorbell.load() != shm::kAwake; }, memory_->writable().rests_until);

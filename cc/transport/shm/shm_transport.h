@@ -134,7 +134,7 @@ class ShmTransport final : public Transport {
   Posted TakePosted(Peer& peer, Call& call, std::map<Key, Posted>::iterator message);
   void Deliver(Peer& peer, Call& call, const MessageId& id, Posted posted, Arrived arrived, Lock& lock);
 
-  // The progress thread and the ends of peers (shm_transport.cc).
+  // Running the progress thread, and ending peers and calls (shm_transport.cc).
   void Work();
   void Stop();
   void SayGoodbye(Peer& peer);

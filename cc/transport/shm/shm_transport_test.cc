@@ -225,7 +225,7 @@ TEST(ShmTransportTest, AViewOutlivesBothTransports) {
 TEST(ShmTransportTest, EarlyMessagesDoNotBlockOthers) {
   const std::vector<std::byte> content = Content(Id(0, 0, 0), kSlot);
   ShmJob job(2, 4 * kSlot);
-  constexpr uint32_t kEarly = 40;  // ten times the arena
+  constexpr uint32_t kEarly = 40;  // messages that fill the arena ten times
   for (uint32_t index = 0; index < kEarly; ++index) {
     job[0].Send({{1, Id(1, 0, 1, index)}}, All(content), kIgnoreSent);
   }
@@ -299,7 +299,7 @@ TEST(ShmTransportTest, AHelpingThreadTakesTheMessages) {
       });
       return false;
     });
-    const bool helped = sender.joinable();  // false: the progress thread was polling
+    const bool helped = sender.joinable();  // false: the progress thread was polling, so Help only flushed
     if (!helped) {
       job[0].Send({{1, Id(1, 0, 1, index)}}, All(content), kIgnoreSent);
       job[0].Flush();
@@ -380,7 +380,7 @@ TEST(ShmTransportTest, AProcessThatLeavesSendsAGoodbye) {
   job[0].Notify(1, "nobody");
   job[0].Flush();
   EXPECT_TRUE(sent.Await(1));
-  job[0].Post(1, Id(3, 1, 0), All(early.memory), false, early.Done());  // messages that have arrived are kept
+  job[0].Post(1, Id(3, 1, 0), All(early.memory), false, early.Done());  // the early message is kept after Leave
   ASSERT_TRUE(early.come.Await(1));
   EXPECT_TRUE(early.Has(content));
   Expected late(100);

@@ -45,7 +45,7 @@ void SimulatedNetwork::Endpoint::Lose(uint32_t process, const std::string& why) 
   for (const auto& message : dropped) message->Lose(self_);
 }
 
-// Removes and returns the process's undelivered messages.
+// Removes and returns the undelivered messages that `process` has sent.
 std::vector<std::shared_ptr<SimulatedMessage>> SimulatedNetwork::Endpoint::DropMessages(uint32_t process) {
   std::vector<std::shared_ptr<SimulatedMessage>> dropped;
   const auto drop_of = [&](auto& items) {

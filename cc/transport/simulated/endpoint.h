@@ -33,8 +33,8 @@ class SimulatedNetwork::Endpoint : public RailTransport {
   ~Endpoint() override { Stop(); }
 
   void Connect(Events* events) { events_ = events; }
-  // Ends this process, which then sends nothing. Each other process gets OnPeerGone for this process, and this process
-  // gets OnPeerGone for each other process.
+  // Ends this process, which sends nothing afterwards. Each other process gets OnPeerGone for this process, and this
+  // process gets OnPeerGone for each other process.
   void Die();
   void Stop();
 
@@ -53,7 +53,7 @@ class SimulatedNetwork::Endpoint : public RailTransport {
   using Clock = std::chrono::steady_clock;
   using Lock = std::unique_lock<std::mutex>;
 
-  // An item in flight to this process: a notice, the end of a process, or a message.
+  // An item in flight to this process: a notice, the report that a process has ended, or a message.
   struct Item {
     uint32_t from;
     std::optional<std::string> notice;

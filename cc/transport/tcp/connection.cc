@@ -136,8 +136,9 @@ void TcpTransport::Close(Peer& peer, const Status& why) {
   }
 }
 
-// Sends the queued frames and the goodbye, and waits until the other kernels have acknowledged them. The reason for the
-// wait: closing a connection with unread bytes resets the connection, and a reset discards bytes in flight.
+// Sends the queued frames and the goodbye, and waits until the receivers' kernels have acknowledged them. Without the
+// wait, bytes could get lost: closing a connection with unread bytes resets the connection, and a reset discards bytes
+// in flight.
 void TcpTransport::Depart(Lock& lock) {
   const auto deadline = std::chrono::steady_clock::now() + kDeparture;
   for (const auto& [process, peer] : peers_) {
@@ -146,7 +147,8 @@ void TcpTransport::Depart(Lock& lock) {
   for (bool all_departed = false; !all_departed && std::chrono::steady_clock::now() < deadline;) {
     all_departed = true;
     for (const auto& [process, peer] : peers_) all_departed &= HasDeparted(lock, *peer);
-    // No event reports acknowledgements, and connections that have ended would report events without end.
+    // Sleeps instead of waiting for an event, because no event reports acknowledgements, and because an ended
+    // connection reports events all the time.
     if (!all_departed) std::this_thread::sleep_for(std::chrono::milliseconds(1));
   }
 }

@@ -62,7 +62,7 @@ class FrameReader {
   std::optional<Incoming> arrival_;
   int64_t missing_ = 0;  // bytes of arrival_ that have not arrived yet
   size_t span_ = 0;      // index of the span for the next byte
-  int64_t offset_ = 0;   // place of the next byte in the span
+  int64_t offset_ = 0;   // offset of the next byte in the span
 };
 
 }  // namespace jaxcomm

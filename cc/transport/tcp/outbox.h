@@ -50,7 +50,8 @@ class Outbox {
     size_t bytes;
   };
 
-  // After this number of bytes, Gather adds no further buffer: other threads may wait for the end of the system call.
+  // After this number of bytes, Gather adds no further buffer, because other threads may wait until the system call
+  // ends.
   static constexpr size_t kMaxBytes = size_t{1} << 20;
 
   std::deque<Frame> frames_;

@@ -26,7 +26,7 @@ RecordWriter::RecordWriter(Sealer sealer, uint64_t records_of_a_key)
     : cipher_(std::move(sealer), records_of_a_key), buffer_(kBatch * (kRecordBytes + kOverhead)) {}
 
 ssize_t RecordWriter::Send(int socket, const iovec* vectors, size_t count) {
-  size_t left = SizeOf(vectors, count), taken = 0, offset = 0;  // `offset`: bytes of *vectors that are taken
+  size_t left = SizeOf(vectors, count), taken = 0, offset = 0;  // `offset`: number of bytes already taken from *vectors
   for (;;) {
     while (begin_ < end_) {
       const ssize_t sent = send(socket, buffer_.data() + begin_, end_ - begin_, MSG_DONTWAIT | MSG_NOSIGNAL);

@@ -28,7 +28,7 @@ constexpr size_t kRecordHeaderBytes = 5;
 constexpr size_t kRecordBytes = 16 << 10;  // maximum number of bytes in a record before encryption
 constexpr uint64_t kRecordsOfAKey = uint64_t{1} << 24;
 
-// Numbers the records of one direction.
+// Numbers the records of one direction, and changes the key after every `records_of_a_key` records.
 template <typename Side>
 class RecordCipher {
  public:

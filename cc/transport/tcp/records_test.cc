@@ -25,7 +25,7 @@ constexpr size_t kOverhead = kRecordHeaderBytes + 1 + kTagBytes;
 // A writer and a reader of the same direction. The test carries the records from one to the other.
 class RecordsTest : public testing::Test {
  protected:
-  static constexpr uint64_t kFew = 3;  // records of a key
+  static constexpr uint64_t kFew = 3;  // number of records per key
 
   void SetUp() override {
     if (!Libcrypto::Get().ok()) GTEST_SKIP() << "this machine has no libcrypto";
@@ -102,7 +102,7 @@ TEST_F(RecordsTest, NoTextIsOnTheNetwork) {
   const Bytes sealed = Sealed(text);
   const std::string_view seen(reinterpret_cast<const char*>(sealed.data()), sealed.size());
   for (size_t at = 0; at + 4 <= pattern.size(); ++at) EXPECT_EQ(seen.find(pattern.substr(at, 4)), std::string::npos);
-  EXPECT_NE(Sealed(text), sealed);  // nor can equal texts be recognized
+  EXPECT_NE(Sealed(text), sealed);  // equal texts do not look equal on the network
 }
 
 TEST_F(RecordsTest, RecordsSplitAtAnyByteAreOpened) {
@@ -143,7 +143,7 @@ TEST_F(RecordsTest, EveryChangedBitIsRefused) {
   for (size_t bit = 0; bit < 8 * (40 + kOverhead); ++bit) {
     Bytes sealed = Sealed(Pattern(40, 1));
     sealed[bit / 8] ^= std::byte{1} << (bit % 8);
-    sealed.resize(kRecordBytes + 2 * kOverhead);  // so that a record with a changed length is whole, too
+    sealed.resize(kRecordBytes + 2 * kOverhead);  // so that the record is complete even if its length field grows
     Deliver(sealed);
     ExpectRefused();
   }

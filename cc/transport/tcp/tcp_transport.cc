@@ -105,7 +105,7 @@ void TcpTransport::Fence(uint32_t process, const Status& why) {
   peer.reader.TakeArrival();
   inbox_.Drop(process);
   gate_.Open();
-  if (!callbacks_.empty()) Wake();  // AddPeer waits for the callbacks of unsent messages
+  if (!callbacks_.empty()) Wake();  // AddPeer waits until the callbacks of unsent messages have run
 }
 
 SendProgress TcpTransport::ProgressTo(uint32_t process) {

@@ -111,7 +111,7 @@ def seconds(text: str) -> float:
 
 
 def slowness(text: str) -> float:
-    """The time of a byte between hosts or racks, divided by the time within a host or rack; at least 1."""
+    """The transfer time per byte between hosts or racks, divided by that within a host or rack; at least 1."""
     found = _number(text)
     if not 1 <= found <= 1e6:
         raise ArgumentTypeError(f"{text!r} is not a factor from 1 to 1e6; write for example 4")

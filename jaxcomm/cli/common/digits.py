@@ -27,7 +27,7 @@ class Perceptron(nn.Module):
     @nn.compact
     def __call__(self, images: jax.Array) -> jax.Array:
         """Logits [batch, 10] of images [batch, 64]."""
-        # GELU is smooth. At a ReLU's kink, a difference in the last bit would make two trainings diverge.
+        # GELU is smooth. At a ReLU's kink, a difference in the last bit would make two training runs diverge.
         for _ in range(2):
             images = nn.gelu(nn.Dense(self.hidden)(images))
         logits: jax.Array = nn.Dense(_CLASSES)(images)
@@ -42,7 +42,7 @@ def gradient_bytes(hidden: int) -> int:
 
 
 class Training:
-    """One training run: its parameters, its place in the data, and the loss and seconds of each step so far.
+    """One training run: its parameters, its position in the data, and the loss and seconds of each step so far.
 
     Runs that differ only in `pmean` start from the same parameters and see the same images in the same order.
     """

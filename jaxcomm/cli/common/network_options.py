@@ -10,7 +10,7 @@ from jaxcomm.cli.common import arguments
 from jaxcomm.errors import JaxcommError
 from jaxcomm.profile import Profile
 
-_SLOWER = 4.0  # time of a byte between hosts or racks, divided by the time within a host or rack
+_SLOWER = 4.0  # transfer time per byte between hosts or racks, divided by that within a host or rack
 
 
 def add_arguments(parser: ArgumentParser) -> None:

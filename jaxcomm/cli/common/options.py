@@ -58,7 +58,7 @@ def repeated(parser: ArgumentParser, name: str, type: Callable[[str], Any], meta
 
 
 def ports(parser: ArgumentParser) -> None:
-    """`--ports`, the number of peers with which a rank exchanges at once."""
+    """`--ports`, the number of peers with which a rank exchanges messages at once."""
     help = f"peers that a rank exchanges with at once ({simulate.PORTS})"
     parser.add_argument("--ports", type=arguments.whole(1, _MOST_PORTS), default=simulate.PORTS, metavar="N", help=help)
 

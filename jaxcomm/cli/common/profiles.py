@@ -11,7 +11,7 @@ from jaxcomm.report.profile_summary import summary
 
 
 def finish(found: Profile, out: str, args: Namespace) -> None:
-    """Writes the profile to `out` unless this is a dry run, and prints it."""
+    """Writes the profile to `out` unless this is a dry run, and prints the profile or its summary."""
     if not args.dry_run:
         profile.save(found, out)
     if args.json:

@@ -36,7 +36,7 @@ def lines(shown: bool) -> Iterator[None]:
 
 
 class Bar:
-    """A progress line on a terminal, removed at the end. Without a terminal, lines as the module describes.
+    """A progress line on a terminal, removed at the end. Without a terminal, prints lines as the module's text says.
 
     Attributes:
       n: the amount of work that is done.

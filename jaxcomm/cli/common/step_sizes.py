@@ -1,4 +1,4 @@
-"""The sizes of the sums in a training, read from a profile's gradient buckets or from a saved run."""
+"""The sizes of the collectives in a training run, read from a profile's gradient buckets or from a saved run."""
 
 from __future__ import annotations
 
@@ -12,12 +12,12 @@ from jaxcomm.errors import JaxcommError
 from jaxcomm.profile import files, run_statistics
 from jaxcomm.profile.run_file import decode
 
-MOST: Final = 6  # maximum number of sizes that are taken from a training
+MOST: Final = 6  # maximum number of sizes that are taken from a training run
 APART: Final = 1.5  # any two timed sizes differ by more than this factor
 
 
 def sizes(text: str) -> list[int]:
-    """Sizes in bytes. `text` is a list as in `arguments.sizes`, or a file: a profile or a saved run of a training."""
+    """Sizes in bytes. `text` is a list as in `arguments.sizes`, or a file: a profile or a saved training run."""
     if not os.path.isfile(text):
         return arguments.sizes(text)
     try:

@@ -24,7 +24,7 @@ def split_arguments(
     shared: Collection[int],
     in_specs: Any,
 ) -> tuple[Split, list[Any], tuple[Guess, ...]]:
-    """Returns how a call's arguments are split over `names`; the leaves that are arrays; and guesses for `settled`.
+    """Returns the split of a call's arguments over `names`, the leaves that are arrays, and the guesses for `settled`.
 
     Arguments and errors are as for `value_and_grad`. `shared` has the positions of the arguments that are the same on
     all ranks.
@@ -85,7 +85,7 @@ def _guessed(
     """
     specs = list(specs)
     if not explicit and not any(spec and axes_of(spec) for spec in specs):
-        for i in open_:  # under jax.set_mesh every new array is replicated, so replication states nothing
+        for i in open_:  # under jax.set_mesh every new array is replicated, so replication does not show its role
             specs[i] = None
     unknown = [i for i in open_ if specs[i] is None]
     rows = {np.shape(x)[0] for x, spec in zip(arrays, specs, strict=True) if spec and entry_axes(spec[0])}

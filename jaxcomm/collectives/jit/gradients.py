@@ -213,7 +213,7 @@ def _parameter(place: int, argument: Any, allow_int: bool, path: Any, leaf: Any)
 
 
 def _cure(argument: Any, other: str) -> str:
-    """Returns a cure that names our function for the argument's model library, or `other` if there is none."""
+    """Returns a cure that names our function for the argument's model library, or `other` if no function fits."""
     for kind in type(argument).__mro__:
         for library, ours in {"flax.nnx": "nnx", "equinox": "equinox"}.items():
             if f"{kind.__module__}.".startswith(f"{library}."):

@@ -14,7 +14,7 @@ from jax.sharding import PartitionSpec as P
 
 from jaxcomm import jax_compat
 
-# The places where JAX takes a sharding whose mesh must equal the current mesh, in which the axes are manual.
+# JAX's parameter and functions whose shardings must be on the current mesh, in which the axes are manual.
 _ON_ONE_MESH = ("out_sharding", "auto_axes", "explicit_axes")
 _manual: ContextVar[frozenset[Any]] = ContextVar("manual", default=frozenset())
 

@@ -63,7 +63,7 @@ class Split(NamedTuple):
         return self._replace(specs=tuple(specs.get(i, spec) for i, spec in enumerate(self.specs)))
 
     def result_specs(self, function: Callable[..., Any], arrays: Sequence[Any]) -> Any:
-        """The spec of each result of `function`. It splits the dimension that is larger for the batch than for a part.
+        """The spec of each result of `function`, which splits the dimension that grows from a rank's part to the batch.
 
         Raises:
           ValueError: several dimensions of a result grow, or a dimension grows by a factor other than the number of
@@ -101,7 +101,7 @@ class Split(NamedTuple):
 
 @contextlib.contextmanager
 def _no_closures() -> Iterator[None]:
-    """If a loss closes over an array with the axes in its type, replaces JAX's error by an error with a cure."""
+    """If a loss closes over an array whose type names the axes, replaces JAX's error by an error with a cure."""
     try:
         yield
     except (NotImplementedError, ValueError) as error:
@@ -125,7 +125,7 @@ def like_parameters(params: Any, grads: Iterator[Any]) -> Any:
 
 
 def like_parameter(gradient: Any, parameter: Any) -> Any:
-    """The gradient, sharded like its parameter as far as axes are explicit."""
+    """The gradient, sharded over explicit axes like its parameter."""
     return _of_type(gradient, jax.typeof(parameter).sharding)
 
 

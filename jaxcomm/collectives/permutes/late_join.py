@@ -19,9 +19,9 @@ _WHOLE: dict[Any, Callable[..., Any]] = {lax.add: lax.psum, lax.max: lax.pmax, l
 
 
 def run(schedule: Schedule, flat: Any, cuts: Cuts, ranks: Ranks, combine: Any, platform: str) -> Any:
-    """All-reduces without the late rank, then exchanges this sum for the late rank's buffer, chunk by chunk.
+    """All-reduces the other ranks' buffers, then exchanges this sum for the late rank's buffer, chunk by chunk.
 
-    The bits of this sum depend on the platform, and are the same on all ranks except the late one.
+    The bits of this sum depend on the platform, and are the same on all of the other ranks.
 
     Args:
       schedule: a `late_join`.

@@ -1,8 +1,8 @@
 """Runs collectives as XLA's own collective-permutes, in the rounds of a schedule.
 
 The calls run on every platform, without our core. They have no deadline and no statistics. Their results equal the
-core's, bit for bit, except those of a `late_join` that runs as whole collectives. The operands of each element type are
-a call of their own.
+core's, bit for bit, except those of a `late_join` that runs as whole collectives. The operands of each element type
+form a call of their own.
 """
 
 from __future__ import annotations
@@ -137,9 +137,9 @@ def find(
 
     Args:
       primitive: lax's primitive.
-      context, plan, bucket, params: the arguments of our counterpart's lowering, in the core's form.
-      where: "asked" finds calls whose environment or plan entry names this executor; "planned" finds every call for
-        which the plan has a schedule.
+      context, plan, bucket, params: the arguments with which JAX lowers our counterpart's form for the core.
+      where: the calls to run by permutes. "asked": calls for which the environment or the plan's entry names this
+        executor. "planned": all calls for which the plan has a schedule.
     """
     forced = is_forced()
     if not forced and plan in ("", choice.AUTO):
@@ -279,7 +279,7 @@ def _all_gather(combine: Any, programs: Sequence[_Program], leaves: Sequence[Any
     (program,) = programs
     n = program.ranks
     row = jnp.concatenate([leaf.reshape(-1) for leaf in leaves])
-    rows = jnp.tile(row, n)  # other ranks' rows overwrite the rank's copies before the rank reads them
+    rows = jnp.tile(row, n)  # the other ranks' rows overwrite all copies but one before this rank reads them
     if row.size:
         rows = program.run(rows, _equal(n, row.size), program.on, combine)
     ends = np.cumsum([leaf.size for leaf in leaves])[:-1].tolist()

@@ -1,4 +1,4 @@
-"""Compiles and proves a schedule's permutes for calls of one size, and limits how many permutes XLA compiles."""
+"""Compiles and verifies a schedule's permutes for calls of one size, and limits how many permutes XLA compiles."""
 
 from __future__ import annotations
 

@@ -62,7 +62,7 @@ def run(permutes: Permutes, flat: Any, cuts: Cuts, ranks: Ranks, combine: Combin
       combine: the sum, maximum or minimum of two arrays.
     """
     row = ranks.row()
-    slots = jnp.broadcast_to(flat[:1], permutes.slots * cuts.width)  # of any value, but varying as `flat` does
+    slots = jnp.broadcast_to(flat[:1], permutes.slots * cuts.width)  # any value, but varying over axes as `flat` does
     trace = _Trace(cuts.width, permutes.chunks, ranks, combine)
     for loop in permutes.loops:
         table, steps = compile_loop(loop, cuts)
@@ -90,7 +90,7 @@ class _Trace:
 
         Without the barriers on the buffers, XLA would fuse the updates of all rounds into every read, and take minutes
         to compile the program. These barriers also bound the memory of rows in flight. The barrier on a step's numbers
-        copies the numbers out of the row, so that similar steps have the same kernel, and XLA compiles it once.
+        copies the numbers out of the table row, so that similar steps share one kernel, which XLA compiles once.
         """
         flying = 0
         for first, end, step in steps:
@@ -168,7 +168,7 @@ class _Trace:
 
 
 def _each(count: int, one: Callable[[Any, Any], Any], carry: Any) -> Any:
-    """Calls `one(j, carry)` for each j, in a loop if there are many."""
+    """Calls `one(j, carry)` for each j below `count`, in a loop if `count` is large."""
     if count > UNROLLED:
         return lax.fori_loop(0, count, one, carry)
     for j in range(count):

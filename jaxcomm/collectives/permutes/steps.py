@@ -1,7 +1,7 @@
 """The rounds of permutes as steps. Each step has columns of a table that say where each rank reads and stores.
 
-A rank's buffer stays flat and in place. Where chunks differ in length, rows have the length of the longest chunk, and
-only the chunk's own part of a row is stored.
+A rank's buffer stays flat and in place. Where chunks differ in length, each chunk moves in a row of the longest
+chunk's length, and only the chunk's own part of the row is stored.
 """
 
 from __future__ import annotations
@@ -19,7 +19,11 @@ UNROLLED: Final = 8  # up to 8 chunks of a message, or operands of a sum, are tr
 
 
 class Cuts(NamedTuple):
-    """The chunks of a flat buffer: `[starts + begins, starts + ends)`, each in `width` elements from `starts` on."""
+    """The chunks of a flat buffer.
+
+    Chunk i has the elements `[starts[i] + begins[i], starts[i] + ends[i])`. A row for chunk i is the `width` elements
+    from `starts[i]` on.
+    """
 
     width: int
     starts: NDArray[np.int32]
@@ -50,10 +54,11 @@ def in_lines(size: int, itemsize: int, chunks: int) -> Cuts:
 
 
 class Store(NamedTuple):
-    """Where a step stores rows: the first table columns of the rows' `starts`, `begins` and `ends`, as in `Cuts`.
+    """The places where a step stores rows.
 
-    `adds` says whether a row is added to the old row instead of replacing it: the first column of one flag per row, or
-    one flag for all rows.
+    `starts`, `begins` and `ends` are the first of the table columns that hold these fields of `Cuts` for each row. A
+    row is added to the old row if its flag is set, and replaces the old row otherwise: `adds` is one flag for all
+    rows, or the first of the table columns that hold one flag per row.
     """
 
     starts: int
@@ -74,10 +79,10 @@ class PermuteStep(NamedTuple):
 
 
 class Operand(NamedTuple):
-    """The first table columns of operands: `own` of the operands in the buffer, `other` of the operands in the slots.
+    """The first table columns of operands' start positions: `own` in the buffer, `other` in the slots.
 
     A column holds where each rank's operand starts. If an operand may be in either place, flags select the buffer;
-    their first column is `is_own`.
+    the flags' first table column is `is_own`.
     """
 
     own: int | None
@@ -110,7 +115,7 @@ class _Columns:
         self._next = self._first = 0
 
     def add(self, numbers: NDArray[Any]) -> int:
-        """Adds numbers, [iterations, ranks, m], and returns their first column, counted within the step."""
+        """Adds m columns of numbers, [iterations, ranks, m]. Returns the first one's index within the step."""
         first, self._next = self._next, self._next + numbers.shape[2]
         self._parts.append(numbers.astype(np.int32))
         return first - self._first
@@ -152,7 +157,7 @@ def _permute_step(columns: _Columns, permute: Permute, cuts: Cuts) -> PermuteSte
 def _sum_step(columns: _Columns, additions: Additions, cuts: Cuts) -> SumStep:
     chunks, places = additions
     if places.shape[3] == 2:
-        places = np.sort(places, axis=3)  # a sum of two has the same bits in either order
+        places = np.sort(places, axis=3)  # a sum of two operands has the same bits in either order
     active = chunks != NOTHING
     starts = np.where(active, cuts.starts[chunks], 0)
     count = places.shape[3]

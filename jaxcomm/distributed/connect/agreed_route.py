@@ -32,7 +32,7 @@ def agreed_route(process: int, others: Iterable[int], chosen: Settings, coordina
       JaxcommError: the coordinator has no address, the other hosts have no common address family, or no other host
         can be reached.
     """
-    has_fabric = any(rail.kind == FABRIC for rail in chosen.rails)  # the TCP connection beside it uses the route
+    has_fabric = any(rail.kind == FABRIC for rail in chosen.rails)  # its TCP connection uses the route
     named = chosen.interface or (chosen.rails and not has_fabric) or chosen.transport == "shm"
     known = [] if named else routes(coordinator)
     is_here = any(route.is_local for route in known)

@@ -166,7 +166,7 @@ def _listen(
 
 
 def _with_endpoint(core: MessageCore, rail: RailEnd, *, is_alone: bool) -> RailEnd:
-    """Opens a fabric rail's endpoint and returns the rail. On failure returns it as down, or raises if it is alone."""
+    """Opens a fabric rail's endpoint and returns the rail, marked as down if this fails; raises for the only rail."""
     try:
         return rail._replace(fabric=core.open_fabric(rail.name, *rail_ends.fabric_name(rail.name)))
     except JaxcommError as error:

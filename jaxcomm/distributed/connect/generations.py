@@ -70,7 +70,7 @@ def enter(process: int, generation: str | None) -> BarrierEntry:
 
 
 def publish_end(process: int) -> None:
-    """Publishes that a start of a process has ended. It may have been in the barrier in place of a newer start."""
+    """Publishes that this start of a process, which may be in the barrier in place of a newer start, has ended."""
     key, value = entry_of_ended(process)
     store.client().key_value_set(key, value, allow_overwrite=True)
 

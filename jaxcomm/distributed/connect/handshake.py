@@ -24,7 +24,7 @@ from typing import Final
 
 from jaxcomm.distributed.connect.secret import MAC_BYTES, is_mac, mac
 
-VERSION: Final = 6  # grows by 1 with each change of records, handshake, frames, notices or fingerprints
+VERSION: Final = 6  # grows by 1 with each change to records, the handshake, frames, notices or fingerprints
 _NAME, _ZERO = b"jaxcomm", ord("0")
 _MAGIC = _NAME + bytes([_ZERO + VERSION])
 _PARTIES = struct.Struct("<8sIIIIQ")  # magic, connector, listener, rail, cuts, number of the hello

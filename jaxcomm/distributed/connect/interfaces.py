@@ -76,7 +76,7 @@ def address_of(interface: str) -> Address | None:
 
 
 def _ipv6_address(interface: str) -> Address | None:
-    """Returns an IPv6 address. Prefers addresses without an `_UNFIT` flag, and among these global addresses."""
+    """Returns an IPv6 address. Prefers addresses without `_UNFIT` flags and, among these, global addresses."""
     try:
         lines = _IPV6.read_bytes().splitlines()
     except OSError:  # the kernel has no IPv6

@@ -43,7 +43,7 @@ class Introduced(NamedTuple):
 
 
 def agree_on_key(process: int, first: int, chosen: Settings, generation: int, deadline: float) -> tuple[int, bytes]:
-    """Returns the first process's generation number and the key. That process makes the secret if no file has it.
+    """Returns the first process's generation number and the key. That process makes the secret unless a file has it.
 
     Raises:
       JaxcommError: the first process is missing, or only some processes have a secret file.

@@ -42,7 +42,7 @@ class _Wanted(NamedTuple):
 
 
 class _Connected(NamedTuple):
-    """The state of this process in one job. `outcome` is None while the process can only join in `live_devices`."""
+    """The state of this process in one job. `outcome` is None while it can join the job only in `live_devices`."""
 
     client: Any  # the store's client
     wanted: _Wanted
@@ -177,7 +177,7 @@ def _connect_first(
 
 
 def _tries_again(outcome: Membership | Exception) -> bool:
-    """Whether connecting has failed and `live_devices` tries it again. Invalid settings are not tried again."""
+    """Whether connecting has failed and `live_devices` will retry. It does not retry with invalid settings."""
     return isinstance(outcome, Exception) and _core is not None and jax_compat.is_recoverable()
 
 
@@ -236,8 +236,8 @@ def advance(entry: BarrierEntry, live: Incarnations, *, new_core: Callable[[], M
     global _connected, _barriers
     process, began = jax.process_index(), time.monotonic()
     if live.get(process) != entry.incarnation:
-        # A newer start has replaced this process. The next barrier must count the newer start, not this process. The
-        # other processes must not wait for the newer start until the next barrier.
+        # A newer start has replaced this process, or this process no longer counts as live. The next barrier must not
+        # count this process. Until that barrier, the other processes must not wait for a newer start.
         generations.publish_end(process)
         why = "was started again elsewhere" if process in live else "does not count as live any more"
         print(f"jaxcomm: process {process} {why}; this start of it ends.", file=sys.stderr)

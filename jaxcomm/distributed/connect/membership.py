@@ -38,7 +38,8 @@ class MessageCore(RailsCore, Protocol):
     ) -> None:
         """Sets which rails to a process are connected and which are down, and all shares. Not called for a single rail.
 
-        Each entry of `shares` is a range's smallest size and the range's shares. Rails that are down count as cut once.
+        Each entry of `shares` is the smallest call size of a range, and the rails' shares in this range. Rails that are
+        down count as cut once.
         """
 
     def set_shares(self, process: int, shares: list[tuple[int, list[int]]]) -> None:
@@ -84,7 +85,7 @@ class Membership(NamedTuple):
       core: the core that carries messages between the processes.
       ends: the rails of this process.
       rails: the names of the job's rails, the same in all processes; empty if all processes share memory.
-      kinds: the kind of each of these rails: "tcp", "udp" or "fabric"; one kind for the default if `rails` is empty.
+      kinds: the kind of each of these rails: "tcp", "udp" or "fabric"; only the default kind if `rails` is empty.
       shares: the rails' shares to each process that is reached over the network.
       round_trips: for each process and rail, the lowest RTT at the start, in seconds; omits RTTs that the kernel does
         not know.

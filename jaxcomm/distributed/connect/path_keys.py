@@ -1,4 +1,4 @@
-"""Signatures and keys with which two processes agree on a path: an authenticated connection, or a path beside it.
+"""Signatures and keys with which two processes agree on a path: a TCP connection, or a path beside it.
 
 Each side sends bytes of its own choice (its content), signed with the generation's key. The keys of the path are
 derived from both contents, so packets, frames and records of other or earlier paths are refused.

@@ -38,7 +38,7 @@ _PR_SET_PDEATHSIG: Final = 1  # from linux/prctl.h
 
 
 class Coordinator:
-    """The child that serves, or that only reports ends to a service elsewhere. It ends when this process ends."""
+    """A child that runs the service, or only reports process ends to a service elsewhere. Ends with this process."""
 
     def __init__(self, address: str, processes: int, *, serves: bool = True) -> None:
         """Starts the child, and returns when it serves or can report.
@@ -57,7 +57,7 @@ class Coordinator:
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             text=True,
-            start_new_session=True,  # Ctrl-C ends the job's processes first
+            start_new_session=True,  # Ctrl-C must not end the service before the job's processes
         )
         assert self._service.stdin is not None and self._service.stdout is not None
         self._stdin, self._stdout = self._service.stdin, self._service.stdout

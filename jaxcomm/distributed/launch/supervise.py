@@ -223,7 +223,7 @@ class _Child:
         for file in self.streams:
             while self.read(file):
                 pass
-            self._show_lines(file, b"")  # an unfinished line, if another program keeps the stream open
+            self._show_lines(file, b"")  # shows an unfinished line if another program keeps the stream open
         os.close(self.ended)
         for stream in (self._running.stdout, self._running.stderr):
             if stream is not None:
@@ -248,7 +248,7 @@ def _signals() -> Iterator[int]:
     waking = signal.set_wakeup_fd(writer)
     handlers = {number: signal.getsignal(number) for number in _SIGNALS}
     for number, handler in handlers.items():
-        if handler != signal.SIG_IGN:  # a background job keeps ignoring this signal
+        if handler != signal.SIG_IGN:  # background jobs ignore some signals, and must keep ignoring them
             signal.signal(number, lambda *_: None)
     try:
         yield reader

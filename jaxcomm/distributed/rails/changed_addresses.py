@@ -1,4 +1,4 @@
-"""The addresses of rails that have changed since the processes were connected."""
+"""The rail addresses that have changed since the processes were connected."""
 
 from __future__ import annotations
 

@@ -19,7 +19,7 @@ from jaxcomm.errors import JaxcommError
 from jaxcomm.ffi.shares import SharesFrom
 from jaxcomm.log import say_once
 
-_AGAIN_S: Final = 1.0  # timeout over a rail on which an earlier attempt, to another process, failed
+_AGAIN_S: Final = 1.0  # timeout of an attempt over a rail on which an attempt to another process has failed
 
 
 def rails_between(own: Record, peer: Record, without: Collection[str] = ()) -> list[str]:
@@ -147,7 +147,7 @@ def round_trips_over(
 ) -> dict[tuple[int, str], float]:
     """Returns the RTTs of the rails to other processes, in seconds. Omits rails whose RTT the kernel does not know.
 
-    The kernel knows no RTT of a fabric rail: its connection may use another network.
+    The kernel knows no RTT of a fabric rail, because the rail's TCP connection may use another network.
     """
     found = {
         (other, name): round_trip_s(each)

@@ -25,7 +25,7 @@ _SEVERAL_SEGMENTS: Final = 128 << 10  # smallest message of two segments; see kS
 
 
 class LowestLatencyRail(NamedTuple):
-    """The rail of small calls.
+    """The rail that carries small calls.
 
     Attributes:
       name: the rail's name.

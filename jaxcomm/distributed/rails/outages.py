@@ -40,7 +40,7 @@ def require_processes(processes: Collection[int], needed: str) -> None:
 
 
 class RailTo(NamedTuple):
-    """A rail to a process; `rail` is its number in the core."""
+    """A rail to a process. `rail` is the rail's number in the core."""
 
     process: int
     rail: int

@@ -22,7 +22,7 @@ from jaxcomm.environment import FABRIC_TESTS, is_on
 from jaxcomm.errors import JaxcommError
 from jaxcomm.ffi.shares import SharesFrom, in_units
 
-ANY_HOST: Final = "192.0.2.1:1"  # reserved for documentation (RFC 5737): has a route, but nothing is sent to it
+ANY_HOST: Final = "192.0.2.1:1"  # an address for documentation (RFC 5737): it has a route, but no packet is sent to it
 DEFAULT: Final = ""  # the rail to the coordinator if the user names no rail; hosts may name its interface differently
 
 
@@ -54,7 +54,7 @@ class RailEnd(NamedTuple):
       network: the network in which both ends must be; "" for a rail that the user named.
       is_up: whether the interface exists and has a carrier.
       kind: "tcp", "udp" or "fabric"; "" for the kind that the processes agree on.
-      fabric: the endpoint of a fabric rail. `address` and `port` then belong to the connection beside the fabric.
+      fabric: the endpoint of a fabric rail. `address` and `port` then belong to the rail's TCP connection.
     """
 
     name: str
@@ -239,8 +239,8 @@ def source(own: Sequence[RailEnd], *, is_planned: bool, is_named: bool) -> str:
 def _fabric(named: NamedRail, chosen: Settings, coordinator: str, there: Mapping[str, Interface]) -> RailEnd:
     """Returns the end of a fabric rail, without its endpoint.
 
-    The connection beside the fabric uses an IP address of this host. If the fabric's domain is an interface, the
-    connection uses this interface's address.
+    The rail's TCP connection uses an IP address of this host: the interface's address if the fabric's domain is an
+    interface.
     """
     provider, domain = fabric_name(named.name)
     if is_for_tests(provider) and not is_on(FABRIC_TESTS):

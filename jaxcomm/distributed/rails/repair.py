@@ -100,7 +100,7 @@ class Repair:
         """
         self._core, self._own, self._peers, self._key = core, own, peers, key
         self._names, self._kinds = [*kinds], [*kinds.values()]
-        self._ends = {end.name: end for end in own.rails}  # with their current addresses
+        self._ends = {end.name: end for end in own.rails}  # with the addresses that the rails have now
         self._addresses = addresses
         self._unpublished: set[str] = set()  # rails of this process whose new address is not published yet
         self._changed: dict[RailTo, tuple[str, int]] = {}  # the new addresses of other processes
@@ -166,7 +166,7 @@ class Repair:
         say(f"the rail {name} has the address {found.address} now, no longer {end.address}.")
 
     def _exchange_addresses(self, lost: Iterable[RailTo]) -> None:
-        """Publishes new addresses of this process, and looks up new addresses of processes to which rails are lost.
+        """Publishes this process's new addresses, and looks up the new addresses of the other ends of cut rails.
 
         The job's key-value store may itself be out of reach while a rail is cut.
         """

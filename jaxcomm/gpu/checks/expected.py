@@ -11,9 +11,9 @@ COMBINE = {"sum": np.add, "max": np.maximum, "min": np.minimum}
 
 
 def by_numpy(schedule: Schedule, x: np.ndarray, reduction: str = "sum") -> np.ndarray:
-    """The ranks' data after a schedule, computed in program order.
+    """The ranks' buffers after a schedule has run. The operations are computed in program order.
 
-    16-bit floats are combined in float32 and rounded once per op.
+    16-bit floats are reduced in float32 and rounded once per operation.
     """
     program = Program.decode(compile(schedule))
     held = x.copy()

@@ -41,7 +41,7 @@ def kernels() -> Iterator[Row]:
 
 
 def masks(dtype: Any, x: jax.Array, peak: float) -> Iterator[Row]:
-    """Measures the kernel of `jaxcomm.train.Drop`, and all three stages that a drop needs: means, choice, drop."""
+    """Times the segment-means kernel of `jaxcomm.train.Drop`, then all three stages of a drop: means, choice, drop."""
 
     def drop_least(x: jax.Array) -> jax.Array:
         means = segments.importance(x, SEGMENT)
@@ -53,7 +53,7 @@ def masks(dtype: Any, x: jax.Array, peak: float) -> Iterator[Row]:
 
 
 def seconds(function: Callable[..., Any], *operands: jax.Array) -> float:
-    """The seconds of a call: the mean within a round, and the median over the rounds."""
+    """The seconds of a call: the median over the rounds of the mean in each round."""
     jax.block_until_ready(function(*operands))
     times = []
     for _ in range(ROUNDS):

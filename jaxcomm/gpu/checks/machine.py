@@ -1,4 +1,4 @@
-"""The first section reports the GPUs, the kind of XLA's memory, which GPUs reach it, and which sums could run.
+"""The first section reports the GPUs, XLA's kind of memory, how many GPU pairs can access it, and which sums could run.
 
 python -m jaxcomm.gpu.checks.machine RESULT.json
 """

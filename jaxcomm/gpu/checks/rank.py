@@ -44,8 +44,8 @@ from jaxcomm.gpu.checks.rows import Row
 from jaxcomm.schedules import Schedule
 
 DTYPES = ("float32", "bfloat16", "int32")
-SIZES = (1 << 16, 1 << 20, 1 << 24, 1 << 28)  # bytes of a rank
-LATE_S, LATE_BYTES = 0.05, 1 << 26  # seconds by which the last rank is late, and bytes of a rank
+SIZES = (1 << 16, 1 << 20, 1 << 24, 1 << 28)  # buffer sizes, in bytes per rank
+LATE_S, LATE_BYTES = 0.05, 1 << 26  # the last rank's lateness in seconds, and the buffer size in bytes per rank
 ELEMENTS, CALLS, REPEATS = 100_003, 3, 21
 
 By = Callable[[Schedule], Step]
@@ -74,7 +74,7 @@ def bits(job: Job, by: By) -> Iterator[Row]:
 
 
 def times(job: Job, by: By) -> Iterator[Row]:
-    """Measures each schedule and XLA's own sum: calls of each size, then the time after a late rank's arrival."""
+    """Times each schedule and XLA's own sum: calls of each size, then calls from a late rank's arrival to the end."""
     steps = {name: by(schedule) for name, schedule in all_schedules(job.ranks).items()}
     steps["jax.lax"] = stepped(mesh(), partial(lax.psum, axis_name="data"))
     for nbytes in SIZES:

@@ -12,7 +12,7 @@ Row = list[str]
 
 
 def write(rows: Iterable[Row], out: Path) -> None:
-    """After each row, rewrites the file with all rows so far. The first row is the head of the table."""
+    """After each row, rewrites the file with all rows so far. The first row is the table's header."""
     found: list[Row] = []
     for row in rows:
         found.append(row)
@@ -22,5 +22,5 @@ def write(rows: Iterable[Row], out: Path) -> None:
 
 
 def verdict(holds: bool) -> str:
-    """The last cell of a row with a target."""
+    """The last cell of a row with a target: whether the row meets the target."""
     return "pass" if holds else "miss"

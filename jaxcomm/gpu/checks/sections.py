@@ -71,7 +71,7 @@ ALL = {
 
 
 class Machine(NamedTuple):
-    """The reason why no section can run here (None if they can), and this machine's description for a certificate."""
+    """The reason why no section can run here (None if any can), and this machine's description for a certificate."""
 
     off: str | None
     made_for: dict[str, Any]
@@ -129,7 +129,7 @@ def _left_out(reason: str) -> Result:
 
 
 def _end_with_children(command: list[str], env: dict[str, str], limit: float) -> tuple[int | None, str]:
-    """Runs a command. Returns its exit code and output. Kills its processes at the time limit; the code is None."""
+    """Runs a command and returns its exit code and output. At the time limit, kills its processes; the code is None."""
     running = subprocess.Popen(
         command,
         env=env,

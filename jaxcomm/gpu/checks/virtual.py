@@ -25,7 +25,7 @@ from jaxcomm.gpu.checks.rows import Row, verdict, write
 from jaxcomm.schedules import Schedule
 
 RANKS, LATE, CALLS = 8, 3, 21
-DELAY_US, LATE_BYTES = 2000, (4 << 20, 64 << 20)  # a delay in microseconds, and bytes of a rank
+DELAY_US, LATE_BYTES = 2000, (4 << 20, 64 << 20)  # the late rank's delay in microseconds, and bytes per rank
 SMALL = is_on(GPU_SMALL)
 SIZES = [1003] if SMALL else [1003, 1 << 20]
 MATRIX = {

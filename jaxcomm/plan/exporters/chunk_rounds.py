@@ -14,8 +14,8 @@ from jaxcomm.errors import PlanError
 from jaxcomm.schedules import Op, Schedule
 from jaxcomm.schedules.schedule import Table, join, rows
 
-THREAD_BLOCKS: Final = 108  # one per multiprocessor of an A100: blocks wait for each other, so all must run at once
-LANES: Final = 32  # number of sending thread blocks of a GPU, if the limits allow; NCCL has this number of channels
+THREAD_BLOCKS: Final = 108  # one block per multiprocessor of an A100, because blocks that wait must all run at once
+LANES: Final = 32  # target number of sending thread blocks of a GPU; equal to NCCL's number of channels
 PART: Final = 16 * 1024  # minimum bytes per thread block if several share a chunk; 1024 threads move 16 KiB at once
 
 FEWER_CHUNKS: Final = "plan with fewer chunks, or export another byte range (--size)"
@@ -97,7 +97,7 @@ def fitting(schedule: Schedule, build: Callable[[list[list[Round]]], Built]) -> 
     """The result of `build` for the schedule's phases, with rings in place of stars if stars exceed a limit.
 
     Raises:
-      PlanError: `build` fails with stars and with rings; the error text is for rings.
+      PlanError: `build` fails with rings too, or the schedule has no precondition.
     """
     try:
         return build(phases(schedule))
@@ -114,12 +114,12 @@ def _rounds(table: Table) -> Iterator[Round]:
 
 
 def split(first: int, last: int, build: Callable[[int], Built]) -> Built:
-    """The result of `build` for the first of the tried numbers of groups of chunks that meets the limits.
+    """The result of `build` for the first of several numbers of chunk groups with which `build` meets the limits.
 
-    The tried numbers ascend from `first` to `last`.
+    The numbers ascend from `first` to `last`.
 
     Raises:
-      PlanError: every attempt fails; the error is the last attempt's error.
+      PlanError: `build` fails with `last` groups, or exceeds a limit that more groups do not help to meet.
     """
     groups = first
     while groups < last:

@@ -33,8 +33,8 @@ class ChunksMessage(NamedTuple):
 class XmlStep:
     """One step of a thread block.
 
-    `needs` is the block and the number of the step that must finish first. `needed` says whether another step needs
-    this step.
+    `needs` is the block and the number of the step that must finish first; (-1, -1) if there is none. `needed` says
+    whether another step needs this step.
     """
 
     kind: str
@@ -49,7 +49,7 @@ class XmlThreadBlock:
     send: int = -1
     recv: int = -1
     steps: list[XmlStep] = field(default_factory=list)
-    passed: dict[int, int] = field(default_factory=dict)  # other blocks' last steps for which this block waited
+    passed: dict[int, int] = field(default_factory=dict)  # by block: the last of its steps for which this block waited
 
 
 class Gpu:
@@ -107,7 +107,7 @@ class Gpu:
 
 
 def gpus(ranks: int, moves: Sequence[Sequence[ChunksMessage]], most: int, both: bool) -> list[Gpu]:
-    """The GPUs. A link has channels in proportion to its steps; the link with the most steps has `most` channels."""
+    """The GPUs. A link's number of channels is in proportion to its number of steps, and at most `most`."""
     channels = _channels(Counter((move.src, move.dst) for group in moves for move in group), most)
     made = [Gpu(both) for _ in range(ranks)]
     for group in moves:
@@ -120,7 +120,7 @@ def gpus(ranks: int, moves: Sequence[Sequence[ChunksMessage]], most: int, both: 
 
 
 def _channels(steps: Counter[tuple[int, int]], most: int) -> dict[tuple[int, int], Iterator[int]]:
-    """The channels that each link's steps use in turn: the first ones in which both ends have room for a peer."""
+    """The channels that each link's steps use in turn: the first ones on which both ends have room for another peer."""
     each = math.ceil(max(steps.values()) / most)
     taken: Counter[tuple[int, int, bool]] = Counter()
     channels: dict[tuple[int, int], Iterator[int]] = {}

@@ -49,7 +49,7 @@ def msccl_xml(schedule: Schedule, name: str, min_bytes: int, max_bytes: int | No
       max_bytes: largest buffer; None means no limit.
 
     Returns:
-      XML. MSCCL runs it for buffers whose number of elements is a multiple of the chunks of all instances.
+      XML. MSCCL runs it for buffers whose number of elements is a multiple of the number of chunks of all instances.
 
     Raises:
       PlanError: the schedule exceeds a limit of MSCCL, however its chunks are divided over channels.

@@ -33,7 +33,7 @@ class ThreadBlock:
     def __init__(self, ranks: int) -> None:
         self.peers: list[int] = []  # each peer has one channel
         self.buffers: list[int] = []  # peers into whose scratch this block puts chunks
-        self.arrived: set[int] = set()  # peers that are known to be in this call
+        self.arrived: set[int] = set()  # peers whose signal shows that they have entered this call
         self.announced: list[int] = []  # peers that wait for a signal of this block before they send
         self.signals = 0
         # The first `known[rank]` signals of that rank's block are known to precede this block's next operation.
@@ -42,9 +42,9 @@ class ThreadBlock:
         self._waited = False  # whether a thread has waited since the last barrier of all threads
         self._read: set[Cell] = set()  # cells that were read since the last barrier
         self._written: set[Cell] = set()
-        self._waits: list[dict[str, Any]] = []  # the last `wait`s, which more peers can join until the block sends
+        self._waits: list[dict[str, Any]] = []  # last `wait` operations; peers are added to them until the block sends
         self._after_waits = 0
-        self._sums: dict[int, dict[str, Any]] = {}  # by chunk: its open sum, which can still grow and be sent
+        self._sums: dict[int, dict[str, Any]] = {}  # by chunk: the sum to which operands and a send can be added
 
     def operations(self) -> list[dict[str, Any]]:
         return [*(self._token("signal", some) for some in _by(CHANNELS_AT_ONCE, self.announced)), *self._ops]
@@ -97,12 +97,12 @@ class ThreadBlock:
                 self._sums[chunk] = sum_
 
     def close(self) -> None:
-        """Closes the last waits and sums, because a precondition's sum must not wait for late ranks."""
+        """Closes the last waits and sums to additions; otherwise a precondition's sum could wait for late ranks."""
         self._waits = []
         self._sums = {}
 
     def _wait(self, peers: Iterable[int]) -> None:
-        """Adds peers to the last waits, or starts new waits. A peer's data operations come after its wait."""
+        """Adds peers to the last waits, or starts new waits. Operations on a peer's data come after the wait for it."""
         if not self._waits:
             self._sums, self._after_waits, self._waited = {}, len(self._ops), True
         for peer in peers:

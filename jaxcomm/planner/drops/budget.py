@@ -13,8 +13,8 @@ from jaxcomm.cp_sat import WORK_PER_SECOND, Log
 
 STEPS: Final = 32  # number of steps from 0 to the bound; a layer's share is a multiple of one step
 CHOICES: Final = 8192  # approximate limit on the choices of all layers together; with many layers, each has fewer
-TICKS: Final = 2**30  # the total cost in the solver's integers
-UNITS: Final = 2**40  # the total bytes in the solver's integers
+TICKS: Final = 2**30  # total of the layers' largest costs, in the solver's integer units
+UNITS: Final = 2**40  # maximum total of bytes times steps, in the solver's integer units
 
 Floats = NDArray[np.float64]
 Cost = Callable[[Floats], Floats]  # a layer's cost by its lost share

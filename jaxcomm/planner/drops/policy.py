@@ -20,8 +20,8 @@ from jaxcomm.planner.rounding import significant
 from jaxcomm.profile import Impact as Point
 from jaxcomm.profile import Layer, Profile, Tolerance
 
-BOUND: Final = 0.1  # the bound of the paper's trainings
-QUEUES: Final = 8  # queues of a commodity switch
+BOUND: Final = 0.1  # the bound in the paper's training runs
+QUEUES: Final = 8  # number of queues of a commodity switch
 LARGE_WEIGHT: Final = 50.0  # ResNet50 tolerates losing 20 % of its small gradients or 0.4 % of its large ones (fig. 4b)
 
 
@@ -52,7 +52,7 @@ def decide(
 
     Raises:
       ProfileError: no gradients are known, two gradients have the same name, the model is not known, or no thresholds
-        keep to the bound.
+        keep the drops within the bound.
       JaxcommError: a bound or budget out of range, or OR-Tools is needed and not installed.
 
     Source: Wang et al., "Towards Domain-Specific Network Transport for Distributed DNN Training", section 4.2.2 and

@@ -1,4 +1,4 @@
-"""Published shares of gradients that trainings can drop without taking more steps, by model."""
+"""Published shares of gradients that training runs can drop without taking more steps, by model."""
 
 from __future__ import annotations
 

@@ -20,7 +20,7 @@ from jaxcomm.plan.queue_drops import Floats, QueueDrops, queue_drops
 
 STEPS: Final = 128  # queue sizes to try; in a buffer of at most this number of packets, a step is one packet
 LARGEST: Final = 8192  # the queues get at most this many packets of a buffer
-CAPACITY: Final = 1024  # units of the switch's total capacity
+CAPACITY: Final = 1024  # number of units into which the switch's total capacity is divided
 
 Impact = Callable[[QueueDrops], Floats]
 
@@ -84,7 +84,7 @@ def thresholds(
       impacts: the cost of each queue's drops.
 
     Raises:
-      ProfileError: no thresholds keep to the bound.
+      ProfileError: no thresholds keep the drops within the bound.
     """
     step = math.ceil(min(packets, LARGEST) / STEPS)
     search = _Search(step, min(packets, LARGEST) // step, small_share, bound)

@@ -15,7 +15,7 @@ from jaxcomm.profile import PacketLoss
 
 EXACT: Final = 65536  # with more packets in a message, the number of losses is taken as normally distributed
 _NEGLIGIBLE: Final = 1e-15
-_DUPLICATES: Final = 3  # number of later packets by which TCP detects a loss before its timeout (RFC 5681)
+_DUPLICATES: Final = 3  # number of later packets after which TCP detects a loss before its timeout (RFC 5681)
 _REPEAT: Final = 2  # latencies per retransmission without a timeout: one for the acknowledgement, one for the packet
 _QUERY: Final = 3  # latencies per requested retransmission: one each for the query, the reply and the packets
 
@@ -24,7 +24,7 @@ def reliable(ranks: int, nbytes: int, alpha: float, beta: float, packet_loss: Pa
     """Seconds if all packets are delivered, as by TCP.
 
     A lost packet that three others follow is retransmitted at once. If a packet is one of the last three, or is lost
-    again, it is retransmitted after a timeout. A round waits for all timeouts of its unluckiest packet.
+    again, it is retransmitted after a timeout. A round waits for all timeouts of the packet that has the most timeouts.
 
     Args:
       ranks: number of ranks.
@@ -52,7 +52,7 @@ def reliable(ranks: int, nbytes: int, alpha: float, beta: float, packet_loss: Pa
 
 
 def bounded(ranks: int, nbytes: int, alpha: float, beta: float, packet_loss: PacketLoss | None, share: float) -> float:
-    """Seconds if a message is complete when all of it but the share `share` has arrived.
+    """Seconds if a message is complete although up to the share `share` of it is missing.
 
     If more is missing, the receiver requests the missing packets. Without losses this is the time of a ring over a
     buffer that is smaller by this share.
@@ -76,7 +76,7 @@ def bounded(ranks: int, nbytes: int, alpha: float, beta: float, packet_loss: Pac
 
 
 def _any(times: int, probability: float) -> float:
-    """The probability that an event of this probability happens at least once."""
+    """The probability that an event of this probability happens at least once in `times` independent trials."""
     return -math.expm1(times * math.log1p(-probability)) if probability < 1 else 1.0
 
 

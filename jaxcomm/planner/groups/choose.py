@@ -20,10 +20,10 @@ from jaxcomm.planner.rounding import significant
 from jaxcomm.profile import Profile
 from jaxcomm.simulate import baselines
 
-SMALL: Final = 64  # all `PERIODS` are tried for up to this many ranks
+SMALL: Final = 64  # for up to this many ranks, drawn patterns of all `PERIODS` are tried
 PERIODS: Final = range(1, 17)
-LONG: Final = 32  # the period if there are more than `SMALL` ranks
-FEW: Final = 16  # patterns are improved for up to this many ranks
+LONG: Final = 32  # the period of drawn patterns if there are more than `SMALL` ranks
+FEW: Final = 16  # for up to this many ranks, `search` improves the patterns
 CURE: Final = "\n  Cure: "
 
 

@@ -27,9 +27,10 @@ SKETCH: Final = 64  # random numbers per rank that stand for the rank's model
 class Shuffle:
     """Draws divisions of all ranks into few groups, in which no group takes longer than `limit` seconds.
 
-    In every iteration each rack sends one rank to a group between racks. The other ranks join this group as far as the
-    limit allows, or are divided within their rack. The slowest ranks choose their partners first, so they get fast
-    partners. The remaining ranks form one large group if the limit allows it. Senders and partners are drawn at random.
+    In every iteration each rack sends one rank to a group between racks. The rack's other ranks join this group as far
+    as the limit allows, or are divided within their rack. The slowest ranks choose their partners first, so they get
+    fast partners. The remaining ranks form one large group if the limit allows it. The ranks that are sent and the
+    partners are drawn at random.
     """
 
     links: GroupCosts

@@ -99,7 +99,7 @@ class _Pool(NamedTuple):
         return pattern
 
     def left(self, pattern: Sequence[int], norm: Norm) -> float:
-        """The logarithm of the disagreement that a period leaves, divided by the period's time; negative.
+        """The logarithm of the disagreement that a period leaves, divided by the period's time; below 0.
 
         The unit of the period's time is the time of the fastest division.
         """

@@ -3,7 +3,7 @@
 A split must save at least `min_gain`.
 
 Source: "Nezha: Breaking Multi-Rail Network Barriers for Distributed DNN Training", sections 2.3 and 4.3.
-Nezha finds threshold and shares by gradient descent at run time. Here the tables give both in advance.
+Nezha finds the threshold and the shares by gradient descent at run time. Here the tables give both in advance.
 """
 
 from __future__ import annotations
@@ -34,10 +34,11 @@ from jaxcomm.profile import Profile, Rail
 
 DIVERGENCE: Final = 5.0  # τ of the paper's equation 3
 STEPS: Final = 2  # sizes tried per octave
-# Allowed excess over the time of the best split with rounded shares, tried in this order. With the first slack, the
-# time is at most 2 % over the time of the best split with unrounded shares.
+# Slacks, tried in this order: the share by which a split may take longer than the best split with rounded shares. With
+# the first slack, a split takes at most 2 % longer than the best split with unrounded shares.
 SLACKS: Final = (0.016, 0.04, 0.08, 0.16)
-MIN_GAIN: Final = round(SLACKS[0] / (1 + SLACKS[0]), 6)  # if a split saves less, one rail is within the first slack
+# If a split saves less than this share, the best single rail's time is within the first slack of the split's time.
+MIN_GAIN: Final = round(SLACKS[0] / (1 + SLACKS[0]), 6)
 FINEST: Final = 1.001  # a range is not divided further if its last size is less than this multiple of its first size
 
 
@@ -52,7 +53,7 @@ def decide(profile: Profile, min_gain: float = MIN_GAIN) -> Rails | None:
 
     Args:
       profile: with or without rails.
-      min_gain: the minimum saving that is worth a split, as a share.
+      min_gain: the minimum saving that is worth a split, as a share of the best single rail's time.
 
     Returns:
       Ranges over all sizes, or None if the profile has no rails.
@@ -144,9 +145,9 @@ def _within_reach(split: Split, nbytes: int) -> bool:
 def _ranges(setting: RailSearch) -> list[RailRange]:
     """Ranges over all sizes, with the least slack that gives no more ranges than a plan can hold.
 
-    A split's time is linear between the sizes at which one of its rails reaches a sample of its table. Let a split be
-    fast enough at these sizes, both those of its own rails and those of the best split's rails. Then it is fast enough
-    between them, too.
+    A split's time is linear between the sizes at which one of its rails reaches a sample of its table. If a split is
+    fast enough at all such sizes of its own rails and of the best split's rails, it is therefore also fast enough
+    between these sizes.
     """
     choose, turns = cache(setting.choose), _turns(setting.rails)
     sizes = sizes_between((option.curve.sizes[-1] for each in setting.rails for option in each), STEPS)
@@ -171,7 +172,7 @@ def _ranges(setting: RailSearch) -> list[RailRange]:
 
 
 def _turns(rails: Sequence[Sequence[RailOption]]) -> set[int]:
-    """The sizes at which the time of the best rail or best split changes its slope.
+    """The sizes at which the best rail's or the best split's time, as a function of the size, changes its slope.
 
     At these sizes a rail reaches a sample of its table.
     """

@@ -19,7 +19,7 @@ from jaxcomm.planner.rails.times import RailOption
 from jaxcomm.profile import Profile
 
 TIE: Final = 1e-6  # one more rail, connection or core must save at least this share of the least time
-SLICE: Final = 64 * 1024  # bytes of an MPTCP slice
+SLICE: Final = 64 * 1024  # size of an MPTCP slice, in bytes
 SLICES: Final = 1024  # maximum number of slices of a buffer
 
 
@@ -30,7 +30,7 @@ class Load(NamedTuple):
     share: float
 
     def bytes(self, nbytes: int) -> float:
-        """The rail's bytes of a buffer of `nbytes`."""
+        """The number of bytes of a buffer of `nbytes` that the rail carries."""
         return nbytes * self.share
 
 
@@ -116,7 +116,7 @@ def best_split(
 
 
 class Use(NamedTuple):
-    """An option, the cores that it takes (0 if there is no limit), and the most units that it carries in time."""
+    """An option, its cores (0 if cores are not limited), and the most units of the buffer that it carries in time."""
 
     option: RailOption
     cores: int
@@ -124,7 +124,7 @@ class Use(NamedTuple):
 
 
 def fronts(rails: Sequence[Sequence[Use]], cores: int) -> list[dict[int, int]]:
-    """Entry r maps each total number of cores to the most units that the first r rails carry with these cores.
+    """Entry r of the result maps each number of cores to the most units that the first r rails carry with these cores.
 
     Each rail is idle or takes one of its uses. More than `UNITS` units count as `UNITS`. Entries that take more cores
     without carrying more units are left out, so each front has at most `UNITS` + 1 entries.
@@ -145,7 +145,7 @@ def fronts(rails: Sequence[Sequence[Use]], cores: int) -> list[dict[int, int]]:
 
 
 def fixed_ratio(rails: Sequence[Sequence[RailOption]], nbytes: int) -> float:
-    """The seconds of a buffer that is split in proportion to nominal bandwidths, as in Liu, Vishnu and Panda's MRIB.
+    """Seconds if the buffer is split in proportion to nominal bandwidths, as in MRIB by Liu, Vishnu and Panda.
 
     A rail without nominal bandwidth counts with the rate of its last sample. Each rail uses one channel, and its best
     number of cores.
@@ -160,7 +160,7 @@ def fixed_ratio(rails: Sequence[Sequence[RailOption]], nbytes: int) -> float:
 def slicing(rails: Sequence[Sequence[RailOption]], nbytes: int) -> float:
     """Seconds if each slice goes to the rail that becomes idle first, as in MPTCP; each slice is a call of its own.
 
-    Slices have 64 KiB, or 1/1024 of a larger buffer; rails are used as in `fixed_ratio`.
+    A slice has 64 KiB, or 1/1024 of the buffer if that is more; rails are used as in `fixed_ratio`.
     """
     count = min(SLICES, math.ceil(nbytes / SLICE))
     plain = [_plain(options, nbytes) for options in rails]

@@ -22,9 +22,9 @@ BEYOND: Final = 2.0  # a table's last slope counts as measured up to this multip
 class RailOption:
     """One use of a rail: its parallel connections, and its CPU cores (None: rates by cores were not measured).
 
-    `Curve` reads the latency table. Noise only adds time, so a sample's time is capped at the least time of all larger
-    samples. The table is assumed to be measured with the fastest number of cores. With another number of cores, the
-    part of the time beyond the fitted latency is multiplied by the fastest rate and divided by the rate with these
+    `curve` interpolates the latency table. Noise only adds time, so a sample's time is capped at the least time of all
+    larger samples. The table is assumed to be measured with the fastest number of cores. With another number of cores,
+    the part of the time beyond the fitted latency is multiplied by the fastest rate and divided by the rate with these
     cores.
     """
 

@@ -2,9 +2,9 @@
 
 A message is a sum of distinct contributions to a chunk. The bound is the greatest of four bounds. The first is the time
 until the late rank's part of every chunk has reached all other ranks through the late rank's ports. The second is the
-time until this part has reached all other hosts through the NICs of the late rank's host. The third is the least time
-of all messages, and the fourth is the least time of the messages between hosts. Messages that fit into the delay do not
-count in the third and fourth bounds.
+time until this part has reached all other hosts through the NICs of the late rank's host. The third is the minimum
+total time to transfer all messages, and the fourth is this time for the messages between hosts. The third and fourth
+bounds leave out the messages that can be sent during the delay.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ class _Port(NamedTuple):
 
 
 def lower_bound(chunks: int, nbytes: int, cluster: Cluster, late: int, delay: float) -> float:
-    """Seconds from the late rank's arrival on that no schedule of `chunks` chunks can beat.
+    """A lower bound on the seconds from the late rank's arrival to the end of any schedule of `chunks` chunks.
 
     Args:
       chunks: number of pieces of the buffer; each message is one piece.
@@ -58,7 +58,8 @@ def lower_bound(chunks: int, nbytes: int, cluster: Cluster, late: int, delay: fl
         bounds.append(_spread([_Port(begin, nic, slow) for begin in begins], chunks, ranks - home, ways))
 
     # For each chunk, n - 1 ranks send before a rank has the sum, and n - 1 ranks receive the sum: 2(n-1) messages. At
-    # least n of these follow the arrival: one to each other rank, with the late rank's part, and one to the late rank.
+    # least n of these are sent after the late rank's arrival: one to each other rank, with the late rank's part, and
+    # one to the late rank.
     nics, others_nics = (ranks, ranks - 1) if per_rank else (hosts, hosts - (home == 1))
     rate = ranks / fast + nics / nic * (hosts > 1)
     early = (ranks - 1) / fast + others_nics / nic * (hosts > 1)
@@ -112,7 +113,7 @@ def _informed(time: float, most: int, ways: tuple[float, ...]) -> int:
     """
     if time < 0:
         return 0
-    if time >= most * min(ways):  # one rank can have sent to all by itself
+    if time >= most * min(ways):  # one rank can have sent to all others by itself
         return most
     total = 1
     for way in ways:

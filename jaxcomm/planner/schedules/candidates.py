@@ -31,7 +31,7 @@ def choose(setting: Setting, nbytes: int) -> Spec:
 
     A schedule that uses the delay must save the share `min_gain` of the time of the best schedule that uses no delay. A
     schedule for several late ranks must save this share of the best time so far. If a run has tried a schedule for
-    calls of about this size and kept it, the schedule stays.
+    calls of about this size and kept it, this schedule is chosen.
     """
     kept = [spec for spec in setting.tried if (trial := setting.trial(spec, nbytes)) and trial.is_kept]
     if kept:
@@ -60,8 +60,8 @@ def plain(setting: Setting, nbytes: int) -> Spec:
 def plain_timed(setting: Setting, nbytes: int) -> Spec:
     """The default schedule, or another schedule that uses no delay and saves enough according to its timed calls.
 
-    On XLA's collectives the default is `lax.psum`. On the core it is direct, or, between hosts, the faster of direct
-    and ring for this size.
+    On XLA's collectives the default is `lax.psum`. On our own executors it is direct or, between hosts, the faster of
+    direct and ring for this size.
     """
     choice = min(setting.defaults, key=lambda spec: setting.seconds(spec, nbytes))
     offers = [spec for spec in timed_specs(setting) if not setting.schedule(spec).precondition]
@@ -85,16 +85,19 @@ def plain_schedule(setting: Setting, nbytes: int) -> Plain:
 
 
 def call_lower_bound(setting: Setting, nbytes: int) -> float:
-    """Mean seconds that neither our schedules nor NCCL can beat. Ports do not bound NCCL, because switches may sum."""
+    """Mean seconds that neither our schedules nor NCCL can beat.
+
+    The number of ports does not bound NCCL's time, because network switches may sum for NCCL.
+    """
     return min(setting.lower_bound(nbytes), setting.nccl_seconds(nbytes))
 
 
 def late_specs(setting: Setting, nbytes: int, limit: float = math.inf) -> list[Spec]:
     """The best schedule of each kind that uses the late rank's delay; empty if no rank is known to be late.
 
-    If links have one rate, the numbers of chunks and of covered chunks are tuned for these links. If links differ, the
-    schedules that were solved for them are offered instead, and kinds that take `limit` seconds or longer may be left
-    out.
+    If all links have the same rate, the numbers of chunks and of covered chunks are tuned for them. If links differ,
+    the schedules that were solved for them are offered instead, and kinds that take `limit` seconds or longer may be
+    left out.
     """
     if not setting.late.roles:
         return []
@@ -111,7 +114,7 @@ def late_specs(setting: Setting, nbytes: int, limit: float = math.inf) -> list[S
 
 
 def _late_on_hosts(setting: Setting, nbytes: int, own: Sequence[Spec], limit: float) -> list[Spec]:
-    """The best of `own`, the best schedule of each other kind, and all solved schedules, timed on the hosts' links."""
+    """The best of `own`, the best schedule of each other kind, and all solved schedules, for the hosts' links."""
     solved = [
         spec_of(Transfers, late=ROLE, chunks=found.chunks, index=index) for index, found in enumerate(setting.solved)
     ]
@@ -126,7 +129,7 @@ def _late_on_hosts(setting: Setting, nbytes: int, own: Sequence[Spec], limit: fl
 
 
 def timed_specs(setting: Setting) -> list[Spec]:
-    """The schedules that were timed whole on the ranks' executor; empty if no schedules were timed."""
+    """The schedules whose whole calls were timed on the ranks' executor; empty if no schedules were timed."""
     return [timed_spec(each.name) for each in (setting.timed.timed.schedules if setting.timed else ())]
 
 
@@ -161,7 +164,8 @@ def direct_joins(setting: Setting, nbytes: int, rivals: Sequence[Spec], limit: f
 def _multiples(setting: Setting, nbytes: int) -> list[int]:
     """The multiples 1, 2, 4, … of n - 1 chunks into which the buffer can be cut.
 
-    With a topology every message must be timed, so the largest multiple is 8, or 1 above `SOLVED` ranks.
+    With a topology every message is simulated, which is slow, so the largest multiple is then 8, or 1 above `SOLVED`
+    ranks.
     """
     most = simulate.tune.max_chunks(setting.ranks, nbytes) // (setting.ranks - 1)
     most = min(most, 1 if setting.ranks > SOLVED else 8) if setting.links.topology else most
@@ -171,8 +175,9 @@ def _multiples(setting: Setting, nbytes: int) -> list[int]:
 def late_sets(setting: Setting, nbytes: int, limit: float = math.inf) -> list[Spec]:
     """The best schedule of each kind for the last two late ranks, the last three, …; empty if at most one is late.
 
-    Chunk counts are 1, 2, 4, … times the least count that loads all ranks equally. If links differ, every transfer must
-    be timed. In this case the largest factor is 4, and kinds that take `limit` seconds or longer may be left out.
+    Chunk counts are 1, 2, 4, … times the least count that loads all ranks equally. If links differ, every transfer is
+    simulated, which is slow. The largest factor is then 4, and kinds that take `limit` seconds or longer may be left
+    out.
     """
     specs: list[Spec] = []
     order, most = setting.late.order, simulate.tune.max_chunks(setting.ranks, nbytes)

@@ -15,10 +15,10 @@ from jaxcomm.profile.fit import without_noise
 
 
 def choose_executor(profile: Profile) -> tuple[Profile, Executors | None]:
-    """The profile with the link of the executor that runs our schedules, and the plan's record of executors.
+    """The profile with the link costs of the executor that runs our schedules, and the plan's record of executors.
 
-    The executor whose ring is faster for a usual call is chosen. "fused", one kernel over memory that all ranks can
-    read, starts its rounds sooner, but "messages", which sends and receives, may move large buffers faster. If no
+    The executor whose ring is faster at the usual call size is chosen. "fused", one kernel over memory that all ranks
+    can read, starts its rounds sooner, but "messages", which sends and receives, may move large buffers faster. If no
     executor was timed, the profile is unchanged.
     """
     timed = profile.executors

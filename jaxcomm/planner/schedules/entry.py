@@ -114,7 +114,7 @@ def _verdict(setting: Setting, times: dict[Spec, float], spec: Spec, choice: Spe
 
 
 def _ideal_specs(setting: Setting, nbytes: int) -> list[Spec]:
-    """Straggler schedules, with the paper's and with the best chunk count, for a delay that hides all prior work.
+    """Straggler schedules with the paper's and the best chunk count, if the delay hides all work before the arrival.
 
     With a topology or timed schedules, returns the schedules for the real delay instead.
     """

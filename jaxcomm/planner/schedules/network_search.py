@@ -31,7 +31,7 @@ SIZES: Final = (8, 32, 128, 512)  # call sizes: the buffer's transfer time withi
 CHUNKS: Final = (0.5, 1, 2, 4)  # numbers of chunks per rank
 STARTS: Final = 3  # number of schedules that the search improves at each size
 MOST_TRIES: Final = 30_000
-WORK_PER_SECOND: Final = 5_000_000  # tries · messages per second, on the machine that measured this number
+WORK_PER_SECOND: Final = 5_000_000  # (tries · messages) that the search does per second, as measured on one machine
 
 
 def solved(setting: Setting, time_limit: float, seed: int) -> tuple[SolvedCall, ...]:
@@ -83,7 +83,7 @@ def solve(
     time_limit: float = 10.0,
     seed: int = 0,
 ) -> SolvedCall:
-    """The best schedule that a search along trees finds from the schedules `starts`. None of `starts` is faster.
+    """The best schedule that `tree_search` finds from the schedules `starts`. None of `starts` is faster.
 
     Args:
       starts: schedules from which the search starts, at least one.
@@ -121,7 +121,7 @@ _searched = lru_cache(maxsize=64)(solve)
 
 
 def _starts(setting: Setting, nbytes: int) -> list[Spec]:
-    """Specs that sum as much as possible before the arrival, specs that sum nothing, and the best for the delay."""
+    """Specs that sum all they can before the arrival, specs that sum nothing before it, and the best for the delay."""
     counts = [max(1, round(share * setting.ranks)) for share in CHUNKS]
     specs: list[Spec] = [spec_of(StragglerSpec, late=ROLE, chunks=max(1, count - 1)) for count in counts]
     for count in counts:

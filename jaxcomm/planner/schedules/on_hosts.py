@@ -18,12 +18,12 @@ from jaxcomm.profile.cluster import SOLVED, Cluster, Topology
 from jaxcomm.schedules import Schedule
 from jaxcomm.simulate import clock, tune
 
-# Chunks per rank of hierarchical schedules. More chunks keep all tiers busy; fewer chunks cost less latency.
+# Numbers of chunks per rank of hierarchical schedules. More chunks keep all tiers busy; fewer chunks cost less latency.
 MULTIPLES: Final = (1, 2, 4, 16)
 # Number of `MULTIPLES` tried above `SOLVED` ranks if rates differ; with equal rates only the first is tried. Different
 # rates need more, because one chunk per rank is too coarse to be shared in proportion to the rates.
 UNLIKE: Final = 3
-FINE: Final = (*MULTIPLES, 32)  # tried instead of `MULTIPLES` with different rates and up to `FEW` ranks
+FINE: Final = (*MULTIPLES, 32)  # replaces `MULTIPLES` if rates differ and there are at most `FEW` ranks
 FEW: Final = 8
 SHARES: Final = 4  # number of delays, up to the longest useful one, for which schedules are made
 UNLIKE_SHARES: Final = 8  # replaces `SHARES` if links have different rates
@@ -48,7 +48,10 @@ def hierarchical_specs(setting: Setting, nbytes: int, limit: float = np.inf) -> 
 
 
 def halves_specs(setting: Setting, nbytes: int, limit: float = np.inf) -> list[Spec]:
-    """The hierarchical halves as one all-reduce; empty up to `SOLVED` ranks, where more chunks gain more."""
+    """The hierarchical reduce-scatter and all-gather as one all-reduce of one chunk per rank.
+
+    Empty up to `SOLVED` ranks, where hierarchical schedules with more chunks gain more.
+    """
     topology, ranks = setting.links.topology, setting.ranks
     if not topology or not topology.has_tiers or not SOLVED < ranks <= clock.TIMED:
         return []
@@ -89,8 +92,8 @@ def late_set_specs(setting: Setting, nbytes: int, late: Sequence[str], limit: fl
 def fastest(setting: Setting, specs: Sequence[Spec], nbytes: int, limit: float = np.inf) -> list[Spec]:
     """The spec that takes the least time, as a list; empty if there is no spec, or all take `limit` or longer.
 
-    A spec is not timed if its busiest port, after the last rank's arrival, is busy for at least `limit`, or for at
-    least the whole time of another spec.
+    A spec's time is not computed if its busiest port, after the last rank's arrival, is busy for at least `limit`, or
+    for at least the whole time of another spec.
     """
     links, least = setting.links, limit
     best: list[Spec] = []
@@ -116,7 +119,7 @@ def _counts(setting: Setting, nbytes: int) -> list[int]:
     if not topology or len({*topology.hosts}) < 2 or not (topology.has_tiers or topology.is_unlike):
         return []
     few = MULTIPLES[: UNLIKE if topology.is_unlike else 1]
-    if ranks**2 * (1 + sum(few)) > MAX_LISTED:  # ranks · chunks that a plan would list, halves included
+    if ranks**2 * (1 + sum(few)) > MAX_LISTED:  # ranks · chunks that a plan would list, those of the halves included
         few = few[:-1]
     multiples = MULTIPLES if ranks <= SOLVED else few if ranks <= clock.TIMED else ()
     multiples = FINE if topology.is_unlike and ranks <= FEW else multiples
@@ -161,7 +164,7 @@ def _unit(topology: Topology, sizes: Sequence[int]) -> float:
 def _port_loads(
     schedule: Schedule, topology: Topology, last: tuple[int, ...]
 ) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
-    """For each port, the number of rounds that use the port, and its busy time. A shared link counts as 0 rounds.
+    """For each port, the number of rounds that use the port, and its busy time. A shared link is a port with 0 rounds.
 
     The unit of the busy time is a buffer's transfer time within a host. Messages that can run before the last rank
     arrives do not count.

@@ -27,7 +27,7 @@ LAG: Final = 2  # a call selects by the lateness that was observed this number o
 FEWEST: Final = 20  # at least this many steps are needed to show whether a delay predicts the next delays
 LEAST: Final = 0.1  # each of the two schedules must run in at least this share of the steps
 PARTS: Final = 4  # the sorted delays are cut into this number of parts; schedules are compared for each part
-BLOCK: Final = 5  # number of neighbouring steps in the same half; a pair fitted on one half is tested on the other
+BLOCK: Final = 5  # number of consecutive steps in the same half; a pair fitted on one half is tested on the other
 
 Floats = NDArray[np.float64]
 
@@ -52,10 +52,10 @@ def with_selectors(setting: Setting, entries: Sequence[Entry], buckets: Collecti
     """The entries, with a selector where two schedules save enough.
 
     An entry is divided if two schedules save enough for only some of its sizes. If the entry's schedule uses no delay,
-    a pair of schedules must save `min_gain` of the entry's time. If the entry's schedule uses the delay, half of
-    `min_gain` is enough, because the model's errors are then similar for the pair and the entry's schedule. The gain of
-    the pair that is best on half of the steps must hold on the other half. Calls that XLA's collectives run have no
-    selector.
+    a pair of schedules must save the share `Setting.least_gain` of the entry's time. If the entry's schedule uses the
+    delay, half of this share is enough, because the model's errors are then similar for the pair and the entry's
+    schedule. The gain of the pair that is best on half of the steps must hold on the other half. Calls that XLA's
+    collectives run have no selector.
 
     Args:
       setting: the plan's setting.
@@ -115,7 +115,7 @@ def _divided(setting: Setting, select: Callable[[Entry], ScheduleSelector | None
 def _pieces(setting: Setting, whole: Entry) -> Iterator[tuple[int, int | None, int]]:
     """Parts of the entry's range, each about an octave, with first bytes, last bytes and a size between them.
 
-    With a topology every schedule must be timed, so the whole range is one part.
+    With a topology every schedule is simulated, which is slow, so the whole range is one part.
     """
     low, high = max(whole.min_bytes, SMALLEST), LARGEST if whole.max_bytes is None else whole.max_bytes
     count = 1 if setting.links.topology or high <= low else max(1, round(math.log2(high / low)))

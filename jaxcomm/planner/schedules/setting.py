@@ -62,7 +62,7 @@ class Setting:
     def cost(self, spec: Spec, nbytes: int) -> tuple[float, float]:
         """The schedule's seconds before and after its late ranks arrive.
 
-        If the schedule has no late ranks, the last rank counts as its late rank.
+        If the schedule has no late ranks, the rank that arrives last counts as its late rank.
         """
         if isinstance(spec, Nccl):
             return 0.0, self.nccl_seconds(nbytes)
@@ -84,7 +84,8 @@ class Setting:
     def reaches(self, nbytes: int) -> bool:
         """Whether times are known for this size.
 
-        Timed schedules give times up to about the largest timed size. Links give times for all sizes.
+        Timed schedules give times up to the largest timed size, and above it if times there grow with the bytes. Links
+        give times for all sizes.
         """
         return self.timed is None or self.timed.reaches(nbytes)
 
@@ -120,8 +121,8 @@ class Setting:
 
         Between hosts a predicted saving of `min_gain` is enough, because links and timed calls are independent
         evidence, and the run tries the schedule beside the default. On shared memory only timed calls are evidence. The
-        saving must then exceed the chance deviation of timed calls, also at the timed sizes next to this one. A gain at
-        a single timed size counts as chance. Beyond the largest timed size a gain counts only if times grow with the
+        saving must then exceed the measurement error of timed calls, also at the timed sizes next to this one. A gain
+        at a single timed size counts as chance. Beyond the largest timed size a gain counts only if times grow with the
         bytes at the largest timed sizes.
         """
 

@@ -32,8 +32,8 @@ from jaxcomm.simulate import Delays
 
 FEWEST: Final = 20  # at least this many steps are needed to show whether different ranks are late
 LEAST: Final = 0.5  # some rank must be late in at least this share of the steps
-BLOCK: Final = 5  # neighbouring steps that stay in one half; the selector must gain in both halves
-DECISION: Final = 2  # latencies until all ranks know the missing rank: a notice of the arrivals, then the decision
+BLOCK: Final = 5  # number of consecutive steps that go to the same half; the selector must gain in both halves
+DECISION: Final = 2  # latencies until all ranks know which rank is missing: one for the arrivals, one for the decision
 SHORTEST: Final = 1e-4  # minimum seconds to wait for the last rank, because jitter alone makes ranks this late
 
 Floats = NDArray[np.float64]

@@ -1,8 +1,8 @@
 """XLA's own collectives in place of our executor's schedules, for the sizes at which they save enough.
 
 Both executors were timed in turns by one clock, so their times are comparable. Without a plan our executor runs the
-calls. It is therefore replaced only if the saving exceeds the chance deviation between turns, at the timed sizes below
-and above a call's size.
+calls. It is therefore replaced only if the saving exceeds the measurement error at the timed sizes below and above a
+call's size.
 """
 
 from __future__ import annotations

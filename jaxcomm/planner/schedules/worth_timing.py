@@ -26,7 +26,7 @@ MULTIPLES: Final = (1, 4, 16)  # chunks of straggler schedules on one host, divi
 
 
 def candidates(profile: Profile) -> Callable[[int], list[ScheduleName]]:
-    """A function that returns the schedules worth timing for a number of bytes of one rank's buffer.
+    """A function that returns the schedules worth timing, given the size of one rank's buffer in bytes.
 
     The default schedule comes first. The others follow in order of their expected time.
 
@@ -54,7 +54,7 @@ def _specs(setting: Setting, nbytes: int) -> Iterator[Spec]:
     yield from host_specs(setting, nbytes)
     late = late_specs(setting, nbytes)
     yield from (spec for spec in late if not too_many_ports(setting, spec))
-    # Tuned chunk counts depend on α, a link's least accurate number, so half and twice these counts are tried, too.
+    # Tuned chunk counts depend on α, which is measured least accurately, so half and twice these counts are tried, too.
     tuned = {spec.chunks for spec in late if isinstance(spec, StragglerSpec)}
     counts = {count for chunks in tuned for count in (chunks // 2, 2 * chunks) if count}
     if late and setting.hosts == 1:
@@ -65,7 +65,7 @@ def _specs(setting: Setting, nbytes: int) -> Iterator[Spec]:
 def _setting(profile: Profile) -> Setting:
     late, call_s = LateRanks.of(profile), profile.collective.seconds if profile.collective else 0.0
     if late.turns and np.median(late.turns.lateness) >= LEAST_LATENESS * call_s:
-        # Schedules for this late rank stand for the schedules for all late ranks.
+        # Schedules for this late rank stand for those for any other late rank.
         late = LateRanks({ROLE: find_straggler(profile).rank}, Delays(late.turns.lateness.tolist()))
     elif late.roles:  # if several ranks are late, only schedules for the last one are timed
         late = LateRanks({ROLE: late.roles[ROLE]}, late.delays, late.lateness)

@@ -1,4 +1,4 @@
-"""The least time of a step, whatever its boundaries, order and schedules."""
+"""A lower bound on the time of a step, for any bucket boundaries, order of calls and schedules."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from jaxcomm.simulate import Delays
 
 
 def lower_bound(setting: Setting, gradients: Sequence[Bucket]) -> float:
-    """The least mean seconds after the late rank's last gradient that boundaries, order and schedules could reach.
+    """Mean seconds after the late rank's last gradient that no bucket boundaries, order or schedules can beat.
 
     Take the gradients that are ready at a time r or later. Summing them ends no sooner than if all of them were ready
     at r. The bound is the greatest of these end times over all r.
@@ -42,7 +42,7 @@ def calls_lower_bound(setting: Setting, nbytes: int) -> float:
 
 
 def _equal_cost(setting: Setting, per_byte: float, nbytes: int) -> float:
-    """The bytes, at most `nbytes`, at which one more byte adds `per_byte` seconds to our mean bound over the steps.
+    """The bytes, at most `nbytes`, at which one more byte adds `per_byte` seconds to our bound's mean over the steps.
 
     If the delay hides a byte's other transfers, the byte costs its time through one port. Otherwise it costs 2(n - 1)/n
     times this time.
@@ -52,7 +52,7 @@ def _equal_cost(setting: Setting, per_byte: float, nbytes: int) -> float:
     delays, more = setting.late.window.seconds, (2 * share - 1) * port
     if not more:
         return float(nbytes)
-    count = math.ceil(len(delays) * (per_byte - port) / more)  # steps whose delay hides no further bytes
+    count = math.ceil(len(delays) * (per_byte - port) / more)  # number of steps whose delay hides no further bytes
     return (
         0.0 if count <= 0 else float(nbytes) if count > len(delays) else min(nbytes, share * delays[count - 1] / more)
     )

@@ -1,4 +1,4 @@
-"""The step as one decision: its buckets, their schedules and times, and the least time of any step."""
+"""The step as one decision: its buckets, their schedules and times, and a lower bound on the step's time."""
 
 from __future__ import annotations
 
@@ -31,7 +31,8 @@ MAX_SIZES: Final = 1000
 class Decision(NamedTuple):
     """The plan's step, the schedule for every size of bucket, and the solver's results.
 
-    `known` has the sizes of the planned buckets and of the profile's buckets, because a training may keep the latter.
+    `known` has the sizes of the planned buckets and of the profile's buckets, because a training run may keep the
+    latter.
     """
 
     step: Step
@@ -115,8 +116,8 @@ def _options(setting: Setting, nbytes: int, count: int) -> list[Option]:
     """The schedules that buckets of a size can run.
 
     The first is the fastest schedule that uses no delay. If `count` is above 0, schedules that use the delays of late
-    ranks follow. On untimed links with one rate, these include up to `count` schedules for one late rank, each of which
-    does more work before the arrival than the previous one.
+    ranks follow. If no schedules were timed and all links have the same rate, these include up to `count` schedules for
+    one late rank, each of which does more work before the arrival than the previous one.
     """
     specs: list[Spec] = [plain(setting, nbytes)]
     if count:

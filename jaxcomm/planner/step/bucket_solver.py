@@ -1,7 +1,7 @@
 """Assigns gradients to buckets, and schedules to buckets. All buckets share the late rank's delay.
 
-A step ends at the greatest of several sums of bucket times (see `queue`). One linear inequality per sum and delay
-therefore states the end exactly. CP-SAT finds the boundaries and schedules with the earliest end.
+A step's end is the greatest of several sums of bucket times (see `queue`), so one linear inequality per sum and delay
+describes it exactly. CP-SAT finds the boundaries and schedules with the earliest end.
 """
 
 from __future__ import annotations

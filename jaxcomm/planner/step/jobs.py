@@ -18,7 +18,7 @@ from jaxcomm.plan.values import Spec
 from jaxcomm.planner.step.queue import Floats, StepQueue
 from jaxcomm.profile import Bucket
 
-AT_ONCE: Final = 64  # steps whose queues are in memory at the same time
+AT_ONCE: Final = 64  # maximum number of steps whose queues are in memory at the same time
 ATOMS: Final = 16  # maximum number of atoms; if there are more gradients, neighbouring gradients form one atom
 
 
@@ -104,7 +104,7 @@ class Jobs(NamedTuple):
         return float(np.concatenate([self.exposed(self.queue(each), packing) for each in some]).mean())
 
     def min_saving(self, run: BucketRange) -> float:
-        """Seconds that a bucket must save so that it uses an option other than the first."""
+        """Seconds that an option other than the first must save for a bucket to use this option."""
         return self.min_gain * self.options[run.bytes][0].after
 
     def min_savings(self, packing: Packing) -> float:

@@ -1,4 +1,4 @@
-"""The time of a step with drops, with averaging within groups, or with both, for a training that accepts them."""
+"""The time of a step with drops, with averaging within groups, or with both, if a training run accepts them."""
 
 from __future__ import annotations
 
@@ -29,8 +29,8 @@ def relaxed_steps(
 ) -> tuple[Accepted, ...]:
     """The step's times with the drop policy, with the groups, and with both, where the plan has them.
 
-    These times and the exact step's time are for the same links. The links lose packets by `packet_loss`. If there are
-    groups, the slowest NIC and the uplinks slow the sums over all ranks.
+    These times and the exact step's time are for the same links. The links lose packets as in `packet_loss`. If there
+    are groups, the slowest NIC and the uplinks slow the sums over all ranks.
 
     Args:
       step: the step; the boundaries and schedules of its buckets stay as they are.

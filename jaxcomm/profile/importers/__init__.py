@@ -55,8 +55,8 @@ def read_any(path: str | os.PathLike[str]) -> Profile:
     Known measurements are files of `jaxcomm.stats().save(path)`, the output of nccl-tests (table or JSON), training
     logs with a line per rank and step, and traces of `jax.profiler` (the .xplane.pb, or the folder given to
     `jax.profiler.trace`, if one process wrote it). Known descriptions of a network are a topology that NCCL dumped, the
-    output of `nvidia-smi topo -m`, and matrices of pairs' rates; `with_network` adds a network to a measured profile. A
-    prefix that a launcher or log collector put before all lines is stripped.
+    output of `nvidia-smi topo -m`, and matrices of rates between pairs of ranks or hosts; `with_network` adds a network
+    to a measured profile. A prefix that a launcher or log collector put before all lines is stripped.
 
     Args:
       path: the file or folder.

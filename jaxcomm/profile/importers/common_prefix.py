@@ -41,7 +41,7 @@ _END = _COLOUR + rb"(?: |\r?$)"  # a prefix ends with a blank, or at the line's 
 _SHAPES: Final = (
     _Shape(rb"\[?%b\]?(?::| -)?(?:%b|\t|(?=[\[<]))" % (_TIME, _END)),  # journald, ts, docker logs -t, logging
     _Shape(rb"[IWEF]\d{4,8} \d\d:\d\d:\d\d\.\d{6} {1,8}\d{1,10} [\w./-]{1,100}:\d{1,6}\]" + _END),  # glog, absl
-    _Shape(rb"(?:\d\d[OE]\+?|std(?:out|err) [FP])" + _END),  # GitLab, containerd (follows a time)
+    _Shape(rb"(?:\d\d[OE]\+?|std(?:out|err) [FP])" + _END),  # GitLab, containerd (after a prefix with the time)
     _Shape(
         rb"(?:\[[^\[\]\n]{1,200}\](?:<std\w{1,8}>)?|<std\w{1,8}>):?(?: \|)?(?:%b)?" % _END
     ),  # mpirun, torchrun, kubectl
@@ -70,7 +70,7 @@ def stripped(data: bytes) -> bytes:
 
 
 def _common(data: bytes) -> re.Pattern[bytes] | None:
-    """A pattern for a line end and the first shape that enough lines begin with; None if no shape fits."""
+    """A pattern for a newline and then the first shape with which enough lines begin; None if no shape fits."""
     if b"\0" in data:
         return None
     lines = [b"\n" + line for line in data.split(b"\n") if line.strip()][:_LINES]

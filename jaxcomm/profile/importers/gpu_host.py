@@ -12,7 +12,7 @@ from jaxcomm.profile.cluster import Topology
 from jaxcomm.profile.fit import ASSUMED_ALPHA_S, ASSUMED_BETA_S
 from jaxcomm.profile.schema import MAX_RANKS, Link, Profile, Provenance
 
-ASSUMED_SLOW: Final = 4.0  # time of a byte on the slower of two links, divided by its time on the faster, if unknown
+ASSUMED_SLOW: Final = 4.0  # assumed time of a byte on the slower of two links, divided by its time on the faster link
 
 
 def joined(gpus: int, links: Iterable[tuple[float, int, int]]) -> tuple[list[int], float]:

@@ -17,7 +17,7 @@ from jaxcomm.ffi.site_record import devices_of
 _TARGET = "jaxcomm_collective"
 _SITE = re.compile(r'\bsite = "((?:[^"\\]|\\.)*)"')
 _ESCAPED = re.compile(rb"\\([0-9A-F]{2}|.)")
-# Attributes of jaxcomm's calls on GPUs.
+# Patterns for the attributes of jaxcomm's custom calls on GPUs.
 _KIND = re.compile(r'kind = "all_reduce"')
 _GROUPS = re.compile(r"\bgroups = (?:array<i32: |dense<\[)([\d, ]+)")
 _SIZES = re.compile(r"\bsizes = (?:array<i32: |dense<\[?)([\d, ]+)")
@@ -26,7 +26,7 @@ _ELEMENT_BYTES = {1: 1, 2: 1, 3: 2, 4: 4, 5: 8, 6: 1, 7: 2, 8: 4, 9: 8, 10: 2, 1
 
 
 class HloAllReduce(NamedTuple):
-    """One allreduce instruction: bytes per rank, and groups of device ids (empty if the trace's events name them)."""
+    """One allreduce instruction: bytes per rank, and groups of device ids (empty if the trace's events name ids)."""
 
     bytes: int
     groups: tuple[tuple[int, ...], ...]

@@ -40,10 +40,11 @@ def fit_of_ring(
 ) -> Link:
     """The link fitted to the samples that NCCL ran as a ring with one protocol.
 
-    Only protocols with ring samples of at least two sizes are considered. The link is fitted to the protocol among them
-    that ran the largest size, and the link's `source` also has the α and β of the other protocols. If no protocol has
-    such samples, the link is fitted to all samples. Our schedules consist of transfers like those of a ring. Samples of
-    a tree, or of a protocol that trades half of the bandwidth for less latency, would make α too small and β too large.
+    Only protocols with ring samples of at least two sizes are considered. The link is fitted to the ring samples of the
+    one that ran the largest size, and the link's `source` also has the α and β of the others. If no protocol has such
+    samples, the link is fitted to all samples. Ring samples are preferred because our schedules consist of transfers
+    like those of a ring. Samples of a tree, or of a protocol that trades half of the bandwidth for less latency, would
+    make α too small and β too large.
     """
     of_protocol: defaultdict[str, list[Sample]] = defaultdict(list)
     for sample in sorted(samples, key=lambda sample: sample.bytes):

@@ -69,7 +69,7 @@ def laid_out(text: str) -> int | None:
 
 
 def topology(hosts: Sequence[str]) -> Topology | None:
-    """The topology if there are several hosts and a host has several ranks. Otherwise None: all links have one rate.
+    """The topology if there are several hosts and a host has several ranks; otherwise None, as all links are equal.
 
     All channels of a host together carry one ring's traffic, so the ranks of a host share one NIC in the model. A ring
     takes the time of its slowest hop, so a link within a host counts as no faster than a link between hosts.

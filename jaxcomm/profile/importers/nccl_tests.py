@@ -27,7 +27,7 @@ _VERSION = re.compile(r"nccl-tests version (\S{1,64})|NCCL version (\S{1,64})")
 
 
 def sniff(data: bytes) -> bool:
-    """Whether the bytes hold the table's header, or the JSON's keys."""
+    """Whether the bytes hold the header of nccl-tests' table, or the keys of its JSON."""
     if data.lstrip()[:1] == b"{":
         return b'"nccl_version"' in data and b'"results"' in data
     return _TABLE.search(data) is not None
@@ -167,7 +167,7 @@ class _Ratio(NamedTuple):
 
     @classmethod
     def of(cls, algorithm: str, bus: str) -> Self:
-        """The ratio of two printed numbers."""
+        """The range of the ratio of two numbers that were rounded when they were printed."""
         (least, most), (least_bus, most_bus) = (
             (_number(word) - _half_digit(word), _number(word) + _half_digit(word)) for word in (algorithm, bus)
         )

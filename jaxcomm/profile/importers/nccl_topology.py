@@ -24,9 +24,9 @@ _NVLINK: Final = ((100, 40.1e9), (90, 20.6e9), (87, 20e9), (86, 12e9), (70, 20e9
 _XGMI: Final = (("gfx94", 48e9), ("gfx95", 48e9), ("gfx90a", 36e9), ("910", 36e9), ("", 24e9))  # by architecture
 _INTEL: Final = ((0xCF, 40e9), (0xB0, 22e9), (0xAD, 40e9), (0x8F, 22e9), (0x55, 10e9), (0, 6e9))  # by model of family 6
 _SOCKETS: Final = {"AuthenticAMD": 16e9, "GenuineIntel": 6e9, "ppc64": 32e9, "ppc64le": 32e9, "arm64": 6e9}
-_SWITCH: Final = "0x0680"  # PCI class of bridges, which NVSwitches are
+_SWITCH: Final = "0x0680"  # PCI class of bridges, to which NVSwitches belong
 _PCIE_SHARE: Final = 0.75  # share of a lane's transfers per second that carry data
-_PCIE: Final = 12e9  # bytes per second of a GPU whose link is not stated: PCIe of the third generation, 16 lanes
+_PCIE: Final = 12e9  # bytes per second of a GPU whose link is not stated: third-generation PCIe with 16 lanes
 _NET_MBPS: Final = 10000  # Mbit/s of a NIC whose rate is not stated
 _MOST: Final = 10_000_000  # larger numbers of Mbit/s, NVLinks or lanes are taken for mistakes
 
@@ -132,7 +132,7 @@ def _pcie_rate(pci: ElementTree.Element, where: str) -> float:
 
 
 def _between_cpus(cpu: ElementTree.Element, where: str) -> float:
-    """Bytes per second from a CPU to another; infinite if unknown."""
+    """Bytes per second from one CPU to another; infinite if unknown."""
     vendor, model = cpu.get("vendor", ""), _number(cpu, "modelid", where)
     if vendor == "GenuineIntel" and _number(cpu, "familyid", where) == 6:
         return next(rate for least, rate in _INTEL if model >= least)

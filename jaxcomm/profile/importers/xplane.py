@@ -1,7 +1,7 @@
 """A trace of `jax.profiler` (.xplane.pb): the arrivals at each collective, and the time of an allreduce.
 
 On CPU each device's thread has an event for each instruction, with device_ordinal and run_id. The event of an XLA
-collective contains a `Rendezvous` event, which names the devices that meet. jaxcomm's own calls contain no
+collective contains a `Rendezvous` event, which names the devices that take part. jaxcomm's own calls contain no
 `Rendezvous`; the program's instruction names their devices. On GPU each device has a plane, whose streams hold the NCCL
 kernels, and all devices of the trace count as one group.
 """
@@ -36,7 +36,7 @@ class _Op(NamedTuple):
 
     program: str
     name: str
-    devices: tuple[int, ...]  # () on GPU: all devices of the trace
+    devices: tuple[int, ...]  # on GPU: (), which stands for all devices of the trace
 
 
 class _Call(NamedTuple):
@@ -50,7 +50,7 @@ class _Call(NamedTuple):
 
 
 class _Timing(NamedTuple):
-    """The lateness and the seconds in all complete executions of one collective, [executions, ranks]."""
+    """The ranks' lateness and times in all complete executions of one collective: arrays [executions, ranks]."""
 
     lateness: np.ndarray
     seconds: np.ndarray
@@ -125,7 +125,7 @@ def _cpu_calls(lines: list[Any], allreduces: dict[tuple[str, str], hlo.HloAllRed
         instruction: dict[str, Any] = {}
         start_s = end_s = 0.0
         for event in sorted(line.events, key=lambda event: event.start_ns):
-            if event.name.startswith(("$", "end: ")):  # Python frames, and ends of events that were seen before
+            if event.name.startswith(("$", "end: ")):  # Python frames, and the ends of earlier events
                 continue
             stats = dict(event.stats)
             if "device_ordinal" in stats and "hlo_op" in stats:

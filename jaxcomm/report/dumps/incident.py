@@ -61,7 +61,7 @@ class Incident(NamedTuple):
 
 
 def incident(dumps: Sequence[Dump]) -> Incident:
-    """The first failure among at least one dump. Times of several hosts are compared by the hosts' clocks."""
+    """The first failure in one or more dumps. Times of several hosts are compared by the hosts' clocks."""
     ordered = sorted(dumps, key=lambda dump: dump.written)
     own: dict[int, Dump] = {}  # by process: the process's first dump
     for dump in ordered:
@@ -122,7 +122,7 @@ def _place(process: int, failed: DumpedCall, own: Mapping[int, Dump], *, has_arr
 
 
 def _last_call(process: int, own: Mapping[int, Dump]) -> tuple[Dump, DeviceCall] | None:
-    """The latest call of a process in any of the dumps, with the dump that has it; None if no dump has a call of it."""
+    """The latest call of a process in any dump, and the dump that has this call; None if no dump has such a call."""
     found = [(dump, call) for dump in own.values() for call in dump.devices if call.process == process]
     return max(found, key=lambda each: each[0].clock_s(each[1].at_s), default=None)
 
@@ -144,7 +144,7 @@ def _gone(own: Mapping[int, Dump], places: Sequence[RankPlace]) -> Culprit | Non
 
 
 def _different(own: Mapping[int, Dump], places: Sequence[RankPlace]) -> Culprit | None:
-    """The ranks whose call differs from the call of most ranks."""
+    """The ranks whose call the fewest ranks made; None if no dump has calls that differ."""
     calls = {rank: call for dump in own.values() for rank, call in dump.error.calls}
     if not calls:
         return None

@@ -21,7 +21,7 @@ Record = Mapping[str, Any]
 
 @dataclass(frozen=True)
 class JobProcess:
-    """A process that answered. `answered_s`: the seconds since its latest snapshot."""
+    """A process that answered. `answered_s` is the time in seconds since its latest snapshot."""
 
     process: int
     pid: int
@@ -55,7 +55,8 @@ class JobSite:
 class JobRank:
     """A rank of the call site whose ranks wait most, in the site's latest calls.
 
-    `last` is the share of these calls in which the rank arrived last, `wait_s` its mean wait for the rank that did.
+    `last` is the share of these calls in which the rank arrived last. `wait_s` is the rank's mean wait for the last
+    rank.
     """
 
     rank: int
@@ -65,7 +66,7 @@ class JobRank:
 
 @dataclass(frozen=True)
 class JobRail:
-    """A rail of these processes. `is_open` counts open `connections`; `share` is the rail's share of large calls."""
+    """A rail of these processes. `is_open` of its `connections` are open; `share` is its share of large calls."""
 
     rail: str
     is_open: int
@@ -78,7 +79,7 @@ class JobRail:
 
 @dataclass(frozen=True)
 class JobPlan:
-    """A plan that calls over `axes` follow; "" for all axes."""
+    """A plan that calls over `axes` follow. If `axes` is "", calls over all axes follow it."""
 
     axes: str
     plan: str
@@ -98,7 +99,7 @@ class JobEvent:
 class RunningJob:
     """A job. `name` is its coordinator's address, or the PID of a process that is in no job.
 
-    `size` is its number of processes, of which `processes` run on the hosts that were asked.
+    `size` is the job's number of processes. `processes` are those on the hosts that were asked for snapshots.
 
     `waiting_site` is, in words, the site whose ranks wait most, and `ranks` are the ranks of this site.
     """

@@ -20,7 +20,10 @@ _LONGEST_BAR: Final = 60
 
 
 class _Rows(NamedTuple):
-    """The maximum rows of each section, but the minimum of call sites. `gap` is the number of lines after a section."""
+    """The numbers of rows of the sections of a screen.
+
+    `sites` is a minimum; the other numbers are maxima. `gap` is the number of empty lines after a section.
+    """
 
     ranks: int
     sites: int

@@ -1,4 +1,4 @@
-"""The drops that a training tolerates, as a table, JSON and a picture."""
+"""The drops that a training run tolerates, as a table, JSON and a picture."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from jaxcomm.report.tables import table
 
 
 def summary(study: Trials) -> str:
-    """The drop bound in a sentence, a row for every share of drops, and advice on further trainings."""
+    """The drop bound in a sentence, a row for every share of drops, and advice on further training runs."""
     mean, count = statistics.fmean(study.baseline), len(study.baseline)
     bound = f"{study.bound:.3g} of each gradient" if study.bound else "no share that was tried"
     rows: list[list[object]] = [["0", f"{mean:.4g}", None, None, "baseline"]]
@@ -53,7 +53,7 @@ def document(study: Trials) -> dict[str, Any]:
 
 
 def svg(study: Trials) -> str:
-    """Draws the rounds to the target by share of drops: all trainings, means with intervals, the tolerated range."""
+    """Draws the rounds to the target by share of drops: all runs, the means with intervals, and the tolerated range."""
     matplotlib, backend, figures = (
         load_extra(name, "a plot") for name in ("matplotlib", "matplotlib.backends.backend_svg", "matplotlib.figure")
     )

@@ -11,7 +11,7 @@ from jaxcomm.report.words import range_text, saved_text, spec_text
 
 
 def halves_section(entries: Sequence[HalfEntry]) -> str:
-    """The section of an explanation on reduce-scatters and all-gathers: one row per byte range, and the limits."""
+    """The section of `jaxcomm explain` on reduce-scatters and all-gathers: one row per byte range, then notes."""
     lines = [
         "A late rank gains nothing here: after its arrival it must still send its part of every other rank's chunk, or "
         "receive these chunks, through the port that bounds the call if all ranks arrive together. In an all_gather "

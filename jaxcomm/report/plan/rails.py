@@ -1,4 +1,4 @@
-"""A plan's rails in words and tables: their shares, the reasons, and the times with other shares."""
+"""A plan's rails in words and tables: their shares, the reasons for these shares, and the times with other shares."""
 
 from __future__ import annotations
 
@@ -32,12 +32,12 @@ def rails_headline(rails: Rails) -> str:
 
 
 def rail_name(name: str) -> str:
-    """A rail's name, or "the first rail" for the rail without a name, which is the detected rail to the coordinator."""
+    """A rail's name, or "the first rail" for the unnamed rail, which is the interface towards the coordinator."""
     return name or "the first rail"
 
 
 def rail_table(rails: Rails) -> str:
-    """One row per byte range: its shares, and the reason."""
+    """One row per byte range: the share of each rail, and the reason for the shares."""
     rows = []
     for each in rails.ranges:
         why = _REASONS[each.reason] + "*" * each.extrapolated
@@ -66,7 +66,7 @@ def shares_text(shares: Sequence[Share]) -> str:
 
 
 def rail_notes(rails: Rails) -> Iterator[str]:
-    """Yields the assumptions of the table, in one or two sentences each."""
+    """Yields the assumptions behind the table of shares, in one or two sentences each."""
     members = ", ".join(f"{rail_name(member.name)} ({member.transport})" for member in rails.members)
     if rails.threshold_bytes is None:
         yield f"{members}: one rail carries all, at every size."

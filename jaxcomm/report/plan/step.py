@@ -1,4 +1,4 @@
-"""A planned step in words and as a picture: the gradients of every bucket, and the bucket's times on the network."""
+"""A planned training step in words and as a picture: each bucket's gradients, and the times of its transfers."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def step_headline(step: Step) -> str:
 
 
 def step_lines(step: Step) -> Iterator[str]:
-    """Yields lines on the step's time, the time without merged buckets, the lower bound, and times with relaxations."""
+    """Yields lines: the step's time, also without merged buckets and with each relaxation, and its lower bound."""
     yield step_headline(step)
     if len(step.planned) < step.buckets:
         yield (
@@ -51,7 +51,7 @@ def step_lines(step: Step) -> Iterator[str]:
 
 
 def relaxed_lines(step: Step) -> Iterator[str]:
-    """Yields one line for each relaxation, such as drops: the step's time if a training accepted it."""
+    """Yields one line for each relaxation, such as drops: the step's time if a training run accepted the relaxation."""
     for each in step.accepting:
         links = "" if each.exact_seconds == step.seconds else " over the profile's lossy or slow links"
         yield (
@@ -61,7 +61,7 @@ def relaxed_lines(step: Step) -> Iterator[str]:
 
 
 def step_table(step: Step) -> str:
-    """One row per bucket: its gradients, its schedule, and the times in which the network works on the bucket."""
+    """One row per bucket: its gradients, its schedule, and the time spans in which it is transferred."""
     header = ["gradients", "bytes", "ready", "runs", "before arrival", "arrives", "after arrival"]
     rows = []
     for bucket, members in zip(step.planned, step.members(), strict=True):

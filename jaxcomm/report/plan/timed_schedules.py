@@ -1,4 +1,4 @@
-"""Measured times of schedules in words: results of `jaxcomm plan --try`, and sizes without a gain or a timing."""
+"""Sentences on timed schedules: results of `jaxcomm plan --try`, sizes without a gain, and sizes not timed."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from jaxcomm.profile import Profile
 from jaxcomm.report.tables import bytes_text, seconds_text
 from jaxcomm.report.words import saved_text
 
-_LARGE: Final = 16 << 20  # bytes; times of larger calls are expected to be proportional to their bytes
+_LARGE: Final = 16 << 20  # bytes; above this size the time of a call should be proportional to its bytes
 
 
 def measured_cells(entry: Entry) -> list[str | None]:

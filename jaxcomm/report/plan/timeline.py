@@ -16,7 +16,7 @@ _KINDS = {
     "copy": (palette.COPY, "receives a finished chunk"),
 }
 _LABEL_ALL = 16  # maximum number of ranks for which every row and round is labelled, and a box names its sender
-_FEW_ROUNDS, _MANY_ROUNDS = 30, 72  # maximum rounds drawn per phase: with at most _LABEL_ALL ranks, and with more
+_FEW_ROUNDS, _MANY_ROUNDS = 30, 72  # maximum number of rounds drawn per phase, for few and for many ranks
 
 
 class _Column(NamedTuple):
@@ -100,7 +100,7 @@ def _lay_out(schedule: Schedule) -> _Layout:
             x += box[0]
     top = (7.5 if before else 5.0) * unit
     bottom = top + schedule.ranks * box[1]
-    followed = min(schedule.num_chunks // 2, limit // 4)  # all transfers of this chunk are in drawn rounds
+    followed = min(schedule.num_chunks // 2, limit // 4)  # early enough that its transfers are drawn
     return _Layout(columns, gaps, arrival, box, left, x, top, bottom, unit, followed)
 
 

@@ -38,11 +38,11 @@ class Axis(NamedTuple):
 
 
 class RunPanel:
-    """A panel drawn downwards from a height: a title, then rows.
+    """A panel of a run's picture, drawn from the top down: a title, then rows.
 
     Attributes:
       parts: shapes of the picture.
-      bottom: height at which the next row begins.
+      bottom: vertical position at which the next row begins.
     """
 
     def __init__(self, y: float, title: str, left_out: int = 0, of: str = "") -> None:
@@ -61,7 +61,7 @@ class RunPanel:
         self.bottom += 12
 
     def row(self, height: float, name: str = "") -> float:
-        """Adds a row of this height below the other rows, and returns the height of its top."""
+        """Adds a row of this height below the other rows. Returns the vertical position of the row's top."""
         top = self.bottom
         if name:
             self.parts.append(text(LEFT - 8, top + height / 2 + 3, name, 11, 'text-anchor="end"'))

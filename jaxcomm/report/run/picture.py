@@ -17,8 +17,8 @@ from jaxcomm.report.run.series import NO_PLAN, Interval, TimeGrid
 from jaxcomm.report.tables import bytes_text, seconds_text
 
 _COLUMNS: Final = 160  # number of columns into which panels divide the run's time
-_PROCESSES, _RANKS, _SITES, _PLANS, _EVENTS = 8, 32, 4, 12, 20  # limits of drawn items
-_PAUSE: Final = 0.1  # longest gap in a line, as a share of the run
+_PROCESSES, _RANKS, _SITES, _PLANS, _EVENTS = 8, 32, 4, 12, 20  # maximum numbers of drawn items
+_PAUSE: Final = 0.1  # longest gap that a line bridges, as a share of the run
 _CRISP: Final = 'shape-rendering="crispEdges"'
 _STRIP, _ROW, _PLOT = 26.0, 14.0, 110.0  # heights in pixels
 
@@ -104,7 +104,7 @@ def _carried(run: SavedRun, axis: Axis, y: float) -> RunPanel | None:
 
 
 def _rates(run: SavedRun, axis: Axis, y: float) -> RunPanel | None:
-    """A panel with a line for each rail: its rate, from which the shares are computed."""
+    """A panel with a line for each rail: the rail's measured rate, from which the shares are computed."""
     head = "The rates by which shares are divided, as this process found them, in the mean of all processes"
     return _by_rail(run, axis, y, head, run_series.rates)
 

@@ -81,7 +81,7 @@ def shares(rail: RunRail, end: float) -> list[Interval]:
 
 
 def closed(rail: RunRail, begin: float, end: float) -> list[Interval]:
-    """The times in which the rail was fenced. The word of each interval is the reason."""
+    """The intervals in which the rail was fenced. Each interval's `word` is the reason for the fence."""
     found, since, why = [], begin, ""
     is_open = not rail.changes or not rail.changes[0].is_open
     for change in rail.changes:
@@ -118,7 +118,7 @@ def rates(rails: Sequence[RunRail], grid: TimeGrid) -> list[Interval]:
 
 
 def watched(run: SavedRun) -> list[RunSite]:
-    """The sites that show late ranks: the sites with the most ranks, in which all ranks wait for the last rank."""
+    """Sites that show late ranks: all ranks wait for the last one there, and no other such site has more ranks."""
     sites = [site for site in run.sites if site.spans and not site.work_s and site.ranks > 1]
     most = max((site.ranks for site in sites), default=0)
     return [site for site in sites if site.ranks == most]
@@ -160,7 +160,7 @@ def transfers(run: SavedRun, most: int) -> dict[SiteKey, list[Interval]]:
 
 
 def plans(run: SavedRun) -> dict[str, list[Interval]]:
-    """The times in which calls ran under each plan, by the plan's name in statistics. Short pauses are ignored."""
+    """For each plan, by its name in statistics: the intervals in which calls ran under it. Short pauses are ignored."""
     begin, end = extent(run)
     found: dict[str, list[Interval]] = {}
     for site in run.sites:

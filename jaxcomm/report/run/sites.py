@@ -14,7 +14,7 @@ from jaxcomm.log import printable
 from jaxcomm.profile import lateness
 from jaxcomm.report.tables import bytes_text, seconds_text, table
 
-ERRORS = 2.0  # half of the width of a gain's 95 % interval, in standard errors
+ERRORS = 2.0  # half-width of a gain's 95 % confidence interval, in standard errors
 _HEADER = ("site", "axes", "plan", "ranks", "bytes", "calls", "failed", "wait", "transfer", "who is late")
 _NOTE = (
     "wait: from the first rank's arrival to the last one's; transfer: from there to the end (medians of the last calls)"
@@ -28,7 +28,7 @@ _TRIAL_NOTE = (
 class LateRank:
     """A call site's late rank.
 
-    It arrived last in `last` of `calls` calls; the median of its distance from the rank before it is `by_s` seconds.
+    It arrived last in `last` of `calls` calls, in the median `by_s` seconds after the next-slowest rank.
     """
 
     rank: int
@@ -147,7 +147,7 @@ def rail_state(is_open: bool, has_left: bool) -> str:
 
 
 def timing(site: Mapping[str, Any]) -> Timing:
-    """The times of a record of `jaxcomm.stats()`."""
+    """The medians and the late rank of a call site, from its record in `jaxcomm.stats()`."""
     transfer = median(site["after_arrival_s"]) if site["arrivals"] else None
     if not knows_arrivals(site):
         return Timing(None, transfer, None)

@@ -17,7 +17,7 @@ _VERSION: Final = "brain.Event:2"  # version of the format, which TensorBoard ch
 
 
 class Scalar(NamedTuple):
-    """A value at a time of the run, in seconds."""
+    """A value of the series `name` at `at_s` seconds since the run began."""
 
     at_s: float
     name: str
@@ -25,7 +25,7 @@ class Scalar(NamedTuple):
 
 
 def scalars(run: SavedRun) -> list[Scalar]:
-    """The series to plot, by time: rails, late ranks and times of calls."""
+    """The values to plot, sorted by time: for rails, for late ranks and for times of calls."""
     found = [*_rails(run), *_late(run)]
     for key, steps in run_series.transfers(run, len(run.sites)).items():
         found += [

@@ -1,7 +1,7 @@
 """A run over time as a trace for ui.perfetto.dev and chrome://tracing.
 
-The trace has four groups of tracks, each of them a process of the trace: for the rails' traffic and fences, for late
-ranks, for times of calls, and for the plans that calls followed.
+The trace has four groups of tracks: the rails' traffic and fences, late ranks, times of calls, and the plans that calls
+followed. Viewers show each group as a process.
 """
 
 from __future__ import annotations

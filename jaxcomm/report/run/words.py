@@ -26,7 +26,7 @@ _OUTCOMES: dict[Outcome, str] = {
 
 
 def summary(run: SavedRun) -> str:
-    """Call sites, rails, members, processes that left or failed, fences of rails, and the events of plan="auto"."""
+    """Tables and lines: call sites, rails, changes of members, processes that left or failed, fences, and events."""
     parts = [sites_table([site.model_dump() for site in run.sites])]
     if run.rails:
         parts.append(rails_table([rail.model_dump() for rail in run.rails]))
@@ -48,7 +48,7 @@ def summary(run: SavedRun) -> str:
 
 
 def in_force(run: SavedRun, now: datetime.datetime) -> str:
-    """The plans that calls follow, with their ranges, and the rails' shares by range. `now` gives the file's age."""
+    """The plans that calls follow, with their ranges, and the rails' shares by range. The file's age is as of `now`."""
     ago = f"{seconds_text(max(0.0, (now - run.written).total_seconds()))} ago, " if run.written else ""
     parts = [f"As the run wrote it {ago}{seconds_text(run.at_s)} after it began."]
     parts += [_plan(plan) for plan in run.plans] or ["No plan is followed: all-reduces run the direct schedule."]
@@ -58,7 +58,7 @@ def in_force(run: SavedRun, now: datetime.datetime) -> str:
 
 
 def _auto(run: SavedRun) -> str:
-    """The numbers of situations found and plans tried by plan="auto", the best gain, and all events."""
+    """Counts the situations that plan="auto" found and the plans that it tried; gives the best gain and all events."""
     tried = [event for event in run.events if event.plan]
     kept = [event for event in tried if event.outcome != "taken back"]
     gains = [1 - event.after_s / event.before_s for event in kept if event.before_s and event.after_s is not None]

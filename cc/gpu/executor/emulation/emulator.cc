@@ -7,7 +7,7 @@ namespace {
 
 constexpr uint64_t kTimeout = 1000;
 constexpr uint64_t kEpochs = 3, kMissingEpoch = 2;
-constexpr uint64_t kSpoiled = 0xdeadbeef;  // practically never a sum
+constexpr uint64_t kSpoiled = 0xdeadbeef;  // the value of spoiled data; practically never equals a sum
 
 uint64_t Mix(uint64_t x) {
   x = (x ^ (x >> 30)) * 0xbf58476d1ce4e5b9;
@@ -189,8 +189,8 @@ void Emulator::Step() {
   fibers_.SwitchTo(runnable_[model_.Draw(runnable_.size())]);
 }
 
-// Parks the thread until a flag that the thread polled gets a store, or until time passes. Does not park the thread if
-// a polled flag already has a store that the thread has not seen.
+// Parks the thread until another thread stores to a flag that the thread polled, or until the clock advances. Does not
+// park the thread if a polled flag already has a store that the thread has not seen.
 void Emulator::Pause(uint32_t thread) {
   Thread& me = threads_[thread];
   if (!me.overlooked) me.state = Thread::kParked;

@@ -87,13 +87,13 @@ struct Machine {
   bool Exists(int device) const { return device >= 0 && device < devices; }
 
   const int devices;
-  std::set<std::pair<int, int>> separate;  // pairs of a device and a peer whose memory this device cannot access
+  std::set<std::pair<int, int>> separate;  // (device, peer) pairs; the device cannot access the peer's memory
   std::map<int, int> processors;           // number of processors, by device; a device without an entry has two
   int64_t clocks[8] = {};                  // nanoseconds to add to the host's clock, for each device
-  // The next three members are what the driver reports about all memory.
+  // The next three members are what the driver reports about any memory address.
   std::set<int> access;         // the devices that may access the memory; empty if cuMemCreate did not make the memory
   bool is_of_malloc = false;    // whether cudaMalloc made the memory
-  uint64_t granted = SIZE_MAX;  // higher addresses are mapped only for device 0
+  uint64_t granted = SIZE_MAX;  // addresses above this one are mapped only for device 0
 
   std::atomic<unsigned> blocks{0};  // number of blocks in the kernel's last launch
   std::mutex mutex;                 // guards the members below

@@ -59,7 +59,8 @@ Outcome Recv(void* to, size_t bytes, int, int peer, Comm comm, cudaStream_t) {
   return the_nccl->Injected("Recv");
 }
 
-// All messages of a group move at the same time. Between two ranks, receives match sends in order.
+// Transfers all messages of a group at the same time. The receives of one rank from another rank match that rank's
+// sends in order.
 Outcome GroupEnd() {
   const std::vector<Message> group = std::exchange(the_group, {});
   std::unique_lock<std::mutex> lock(the_nccl->mutex);
@@ -67,7 +68,7 @@ Outcome GroupEnd() {
   std::vector<std::shared_ptr<Sent>> mine;
   for (const auto& [comm, peer, from, to, bytes] : group) {
     if (from == nullptr) {
-      std::memset(to, 0xa5, bytes);  // so that a test detects a read before the message has arrived
+      std::memset(to, 0xa5, bytes);  // lets a test detect a read before the message has arrived
     } else {
       mine.push_back(std::make_shared<Sent>(Sent{from, bytes}));
       the_nccl->sent[{comm->id, comm->rank, peer}].push_back(mine.back());

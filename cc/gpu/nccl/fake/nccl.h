@@ -43,7 +43,7 @@ struct Nccl {
 
   std::string failing;
   double timeout_s = 20;     // per message
-  Outcome asynchronous = 0;  // the error that CommGetAsyncError finds
+  Outcome asynchronous = 0;  // the error that CommGetAsyncError reports
   int sends = 0;             // number of sends by all ranks
   int communicators = 0;     // number of communicators that exist
 

@@ -20,12 +20,12 @@
 
 namespace jaxcomm {
 
-constexpr uint32_t kFabricProcesses = 4;  // in the job of a test
+constexpr uint32_t kFabricProcesses = 4;  // number of processes in a test's job
 constexpr SipKey kFabricUpKey = {1, 2, 3}, kFabricDownKey = {4, 5, 6};
 
 // The number of tries with the faster providers.
 #if defined(__SANITIZE_THREAD__)
-constexpr uint32_t kManyTries = 50;  // each try takes 30 times as long
+constexpr uint32_t kManyTries = 50;  // with ThreadSanitizer each try takes 30 times as long
 #else
 constexpr uint32_t kManyTries = 1000;
 #endif
@@ -45,8 +45,9 @@ struct SharedMemory {
 };
 using FabricProviders = testing::Types<RxmOverTcp, RxdOverUdp, SharedMemory>;
 
-// Tries several times, because libfabric's shared memory has files with numbers that count up. Such a file may belong
-// to a process with the same process ID in another container, or remain after an endpoint with messages under way.
+// Tries several times, because libfabric numbers the files of its shared memory in ascending order, and the file with
+// the next number may exist. It may belong to a process with the same process ID in another container, or remain after
+// an endpoint with messages under way.
 inline Result<std::unique_ptr<Endpoint>> OpenEndpoint(const std::string& provider) {
   constexpr int kMostTries = 100;
   const bool is_network = provider != "shm";

@@ -101,7 +101,7 @@ TEST_F(LossyRailsTest, LossyMessagesOfAFailedRailComeOverTheOther) {
   Run();
   for (const LossyMessage& message : lossy_) {
     ExpectCome(message);
-    EXPECT_EQ(message.lost.size(), 2u);  // only ranges that the delivering rail lost, not those of the failed rail
+    EXPECT_EQ(message.lost.size(), 2u);  // only the delivering rail's lost ranges count, not the failed rail's
   }
   EXPECT_GT(rails_[0].lossy() + rails_[1].lossy(), 16);
 }

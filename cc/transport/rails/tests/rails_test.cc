@@ -268,7 +268,7 @@ TEST_F(RailsTest, ACancelledMessageThatARailStillReadsIsReleasedAtOnce) {
   EXPECT_EQ(message.received.first, 1);
   EXPECT_EQ(sent, 0);
   nodes_[0].rails.Cancel(message.id.call);
-  // Cancel must destroy the callback itself. A rail would destroy it while holding the rail's lock.
+  // Cancel must destroy the callback itself, because a rail would destroy the callback while holding the rail's lock.
   EXPECT_TRUE(owned.expired());
   for (FakeRail& rail : rails_) {
     for (const Sent& done : rail.TakeHeld()) done(Status());

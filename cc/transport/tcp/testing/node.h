@@ -51,7 +51,8 @@ inline std::pair<int, int> Connection() {
   return {a, b};
 }
 
-// kUpCipherKey seals the bytes that the first of two processes sends. kDownCipherKey seals the bytes that it receives.
+// kUpCipherKey seals the bytes from the first of two processes to the second, and kDownCipherKey seals the bytes from
+// the second to the first.
 constexpr CipherKey kUpCipherKey = {1, 2, 3}, kDownCipherKey = {4, 5, 6};
 
 inline std::pair<TcpPath, TcpPath> TcpPaths(bool is_encrypted) {
@@ -77,7 +78,7 @@ using Node = NodeOf<TcpTransport>;
 
 struct EncryptedNode : Node {
   using Node::Node;
-  ~EncryptedNode() override { transport.reset(); }  // first, because the transport's thread reports events to this type
+  ~EncryptedNode() override { transport.reset(); }  // before ~Node, because the transport's thread calls this object
 };
 
 inline void Connect(Node& a, Node& b, bool is_encrypted = false) {
