@@ -1,4 +1,4 @@
-// The lists of messages of collectives without a plan. Every process can make such a list from its name.
+// The lists of messages for collectives that follow no plan. Every process can make such a list from the list's name.
 //
 //   std::vector<uint32_t> words = MessageList("all_reduce/flat/8", rank);   // empty: no such name, or no such rank
 //
@@ -21,7 +21,7 @@ namespace jaxcomm {
 // Returns the list of one rank, encoded as messages.h describes. Takes time proportional to the length of the list.
 std::vector<uint32_t> MessageList(std::string_view name, uint32_t rank);
 
-// Returns whether each sum in the list adds all ranks' contributions to a chunk at once, in rank order.
+// Returns whether each sum in the list is a single addition of all ranks' contributions to a chunk, in rank order.
 bool AddsInRankOrder(std::string_view name);
 bool IsBroadcast(std::string_view name);
 

@@ -18,7 +18,7 @@ namespace {
 
 constexpr size_t kMany = 1 << 13;  // with at least this number of moves, the schedule is improved only once
 
-constexpr double kNear = 0.02;             // a schedule of (1 + kNear) times the busiest port's time is good enough
+constexpr double kNear = 0.02;             // a schedule within (1 + kNear) times the busiest port's time is good enough
 constexpr int kTries = 8;                  // number of tries for each rule that chooses the next move
 constexpr double kMostSlack = 0.7;         // the longest wait for a port in a try, as a share of the move's seconds
 constexpr size_t kShiftedMoves = 1 << 14;  // maximum number of moves, summed over all tries with shifted starts
@@ -131,12 +131,12 @@ class Scheduler {
     return values;
   }
 
-  // Computes a schedule. Among the moves whose data and ports are ready, the first move in `order` starts, or, with
-  // `by_load_`, the move whose port has the longest remaining work. The moves in `late` also wait for the end of the
-  // delay. An infinite delay ends when no other move is left; `delay_` is then set to that time. A move starts when the
-  // last of its ports is free, but may reserve its ports earlier, by at most `slack_` times the move's seconds. Moves
-  // with the same ports wait in one queue. A port may still be busy when a move starts, if the port needs only a part
-  // of the move's seconds.
+  // Computes a schedule. Among the moves whose data and ports are ready, the next to start is the first in `order` or,
+  // if `by_load_` is set, the move whose port has the longest remaining work. The moves in `late` also wait until the
+  // delay ends. An infinite delay ends when no other move is left, and `delay_` is set to that time. A move starts when
+  // the last of its ports is free. It may reserve its ports before, by at most `slack_` times the move's seconds. Moves
+  // with the same ports wait in one queue. If a move needs a port for only a part of the move's seconds, the move may
+  // start before this port is free.
   Timetable Run(const Indices& order, const MoveLists& before, const MoveLists& after, const Indices& late) {
     // An ending is a time and a number. The number is a move's number if the move ends, `arrival` if the delay ends, or
     // first_route + r if the ports of route r become free.

@@ -67,7 +67,7 @@ inline void ScatterPacked(const std::byte* from, const std::vector<Span>& spans)
 }
 
 struct Extent {
-  int64_t at = 0;       // offset of the first byte in the message
+  int64_t at = 0;       // offset, in the message, of the first byte in the spans
   int64_t bytes = 0;    // number of bytes, gaps included
   int64_t carried = 0;  // number of bytes without gaps
 

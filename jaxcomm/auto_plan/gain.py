@@ -13,7 +13,7 @@ from jaxcomm import ffi
 from jaxcomm.auto_plan.plan_switches import Periods
 from jaxcomm.auto_plan.situation import CALLS
 
-PERIODS: Final = 16  # minimum number of periods of a step for a comparison
+PERIODS: Final = 16  # a step is compared only if it has at least this many periods before and after the switch
 
 
 class Steps(NamedTuple):

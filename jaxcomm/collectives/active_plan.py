@@ -92,7 +92,7 @@ class _Scopes(threading.local):
 
 
 def plan_hash(plan: PlanLike, axes: tuple[Any, ...] = ()) -> str:
-    """The hash of the plan that calls over these axes follow; the plan's key in PLANS. "" for no plan.
+    """The hash of the plan that calls over these axes follow, which is the plan's key in PLANS; "" if there is no plan.
 
     Args:
       plan: as for `use_plan`, but None stands for the active plan.
@@ -120,7 +120,7 @@ def follow(hashes: Hashes) -> None:
 
 
 def set_trial(tries: bool) -> None:
-    """Sets, for all threads, whether calls traced from now on first compare their plan with the default schedule."""
+    """Sets for all threads whether calls traced from now on first try their plan against the default schedule."""
     trying_plans.set_global(tries)
     trying_plans(tries).__enter__()  # this thread may have another setting
 

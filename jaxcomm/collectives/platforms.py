@@ -1,4 +1,4 @@
-"""The modules that lower sums on platforms other than CPUs, found by name when a step needs them.
+"""The modules that lower collectives on platforms other than CPUs, imported by name when a step needs them.
 
 This package therefore does not depend on these modules, and a run on CPUs imports none of them.
 """
@@ -28,7 +28,7 @@ class PlatformRules(Protocol):
         where: str,
         **params: Any,
     ) -> Sequence[Any]:
-        """The lowering rule of our counterpart of `lax`. `where` is the line of the user's code."""
+        """Lowers our counterpart of the primitive `lax`. `where` is the line of the call in the user's code."""
 
     def register_arrivals(self) -> bool:
         """Registers the custom calls that record arrivals. Returns False if the platform's core is not built."""

@@ -11,7 +11,7 @@ import jax.extend  # the import itself creates settings of JAX
 
 from jaxcomm.environment import TRIAL, is_on
 
-_TRIES = is_on(TRIAL, default=True)  # read first, so that an invalid value raises before a setting is made
+_TRIES = is_on(TRIAL, default=True)  # read before settings are made, because an invalid value raises
 
 active_plans = jax.make_user_context(())  # see active_plan.Hashes
 replacing_lax = jax.make_user_context(False)

@@ -1,4 +1,4 @@
-"""Finds the links between ranks in known racks, for groups that take turns on an uplink.
+"""Finds the speeds of the links between ranks in known racks, for groups of which only one uses an uplink at a time.
 
 All functions of this module are pure functions of the measured times.
 """
@@ -17,15 +17,15 @@ Racks = Sequence[Sequence[int]]
 
 
 class RackLinks(NamedTuple):
-    """The links of racks. A link that is slower than typical links by less than a quarter counts as equally fast.
+    """The speeds of links within and between racks. A ratio below 1.25 to the time of a typical link counts as 1.
 
     Attributes:
       racks: the ranks of each rack.
-      uplinks: for each rack, the time of a byte to another rack, divided by the time of a byte within a rack. The
-        transfer runs alone, to the rack that is reached fastest. With two racks, both racks therefore have the
-        value of the slower uplink.
+      uplinks: for each rack, the time of a byte to the other rack that it reaches fastest, divided by the time of a
+        byte within a rack. No other transfer runs meanwhile. With two racks, both have the same value, which is that of
+        the slower uplink.
       nics: for each rank, the time of a byte through its NIC, divided by the median of all ranks' times.
-      alpha_s: seconds of a transfer within a rack.
+      alpha_s: latency in seconds of a transfer within a rack.
       beta_s_per_byte: seconds per byte within a rack.
     """
 
@@ -105,7 +105,7 @@ def _near_and_far(hosts: Sequence[str], racks: Racks) -> tuple[np.ndarray, np.nd
 
 
 def _fastest(seconds: Floats, near: np.ndarray) -> Floats:
-    """Each rank's least time with a near rank, or with any rank if it exchanged with no near rank."""
+    """Each rank's least time with a rank in its rack, or with any rank if it was measured with no rank in its rack."""
     least = np.where(near & np.isfinite(seconds), seconds, np.inf).min(axis=1)
     with_any = np.where(np.isfinite(seconds), seconds, np.inf).min(axis=1)
     found: Floats = np.where(np.isfinite(least), least, with_any)

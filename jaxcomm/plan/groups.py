@@ -1,7 +1,7 @@
-"""The groups in which ranks average, new ones in every iteration, and the proof that all ranks come to agree.
+"""The groups in which ranks average, with new groups in every iteration, and the proof that all ranks come to agree.
 
 In one iteration each group averages over its own ranks only. The result differs from an allreduce's result, so groups
-are used only if a training asks for them. Source of the idea: Wang et al., "DS-Sync", sections III-B and IV.
+are used only if a training run asks for them. Source of the idea: Wang et al., "DS-Sync", sections III-B and IV.
 """
 
 from __future__ import annotations
@@ -61,12 +61,12 @@ class Baselines(Value):
 
 
 class Groups(Value):
-    """The ranks that average together in each iteration; iteration t of a training uses `iterations[t % period]`.
+    """The ranks that average together in each iteration; iteration t uses `iterations[t % period]`.
 
     `seconds[t]` is the predicted time of the slowest group of iteration t for a model of `bytes` bytes. In every
     pattern that brings these ranks to agreement, the slowest iteration takes at least `bound` seconds. `status` is
     OPTIMAL if this pattern attains the bound, although ranks may agree sooner with another pattern. `nics[r]` is the
-    factor by which a byte takes longer through rank r's NIC.
+    time of a byte through rank r's NIC, divided by the time of a byte over a link within a rack.
 
     `rho` is the largest singular value of W_B ⋯ W_2 W_1 − J. Here W_t replaces every rank's value by the mean of the
     rank's group in iteration t, and J replaces every value by the mean of all ranks. Each period of B iterations
@@ -163,12 +163,12 @@ class GroupCosts:
         return racks if len(racks) > 1 else []
 
     def slowness(self, group: Sequence[int]) -> float:
-        """The time of a byte over the group's slowest NIC or uplink, divided by its time over a link within a rack."""
+        """The time of a byte over the group's slowest NIC or uplink, divided by that over a link within a rack."""
         uplinks = [self.racks[index].uplink for index in self.crossed(group)]
         return max(max(self.nics[rank] for rank in group), *uplinks, 1.0)
 
     def ring(self, members: int, slowness: float) -> float:
-        """Seconds of a ring of `members` ranks in which every round waits for the slowest link."""
+        """Seconds of a ring allreduce among `members` ranks. Every round waits for a link with this slowness."""
         return 2 * (members - 1) * (self.alpha + self.nbytes / members * self.beta * slowness)
 
     def seconds(self, groups: Iterable[Sequence[int]]) -> float:

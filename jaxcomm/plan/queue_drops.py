@@ -32,7 +32,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 Floats = NDArray[np.float64]
-_LEAST: Final = 1e-12  # minimum capacity that a queue leaves; the exact value is positive, but may round to 0
+_LEAST: Final = 1e-12  # minimum of the capacity that a queue leaves, because rounding may make it 0 or negative
 
 
 class QueueDrops(NamedTuple):

@@ -35,7 +35,7 @@ class Span(Value):
 
 
 class Planned(Value):
-    """A bucket: the next `gradients` gradients, summed by one call of `schedule`.
+    """A bucket: the next `gradients` gradients after the previous bucket. One call of `schedule` sums them.
 
     The last late rank has the bucket `step.delay_s` seconds after the ranks that are not late. The network works on the
     bucket in two spans: in `before`, without the last late rank, and in `after`, once this rank has the bucket.
@@ -50,7 +50,7 @@ class Planned(Value):
 
 
 class Accepted(Value):
-    """The step's time with its planned buckets if a training accepts the plan's drop policy, its groups, or both.
+    """The step's time with its planned buckets if the user accepts the plan's drop policy, its groups, or both.
 
     With this relaxation the step takes `seconds`; the exact step takes `exact_seconds`. Both times are for links that
     lose packets and join racks as the profile says. `Step.seconds` is the time without packet loss and racks.

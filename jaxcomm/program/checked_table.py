@@ -12,7 +12,7 @@ from jaxcomm.schedules.schedule import Table, loads, measure
 
 
 def checked_table(schedule: Schedule) -> Table:
-    """Returns the transfers, after checks of indices, order, ports, rounds and volume."""
+    """Checks the schedule's transfers (their indices, order, ports, rounds and volume), and returns them."""
     kind, ranks, table = schedule.kind, schedule.ranks, schedule.table()
     if table.ndim != 2 or table.shape[1] != 5 or table.dtype != np.int32:
         raise PlanError(f"{kind}: its table is {table.dtype}{table.shape}; it must be int32 [transfers, 5].{CURE}")
@@ -35,9 +35,10 @@ def checked_table(schedule: Schedule) -> Table:
 
 
 def checked_precondition(before: Schedule, after: Schedule) -> Table:
-    """Returns the transfers of phase `before`, after checks.
+    """Checks the transfers of `before`, the phase before `after`, and returns them.
 
-    `before` must fit the next phase `after`, and must not involve the late ranks of `after`.
+    The two phases must have the same ranks and chunks and matching late ranks, and `before` must not involve the late
+    ranks of `after`.
     """
     fits = after.late_ranks <= before.late_ranks if before.precondition else after.late_ranks == before.late_ranks
     if (before.ranks, before.num_chunks) != (after.ranks, after.num_chunks) or not after.late_ranks or not fits:

@@ -1,4 +1,4 @@
-"""Symbolic execution of transfers. A bit set represents a value: the ranks whose contributions the value has."""
+"""Symbolic execution of transfers. A bit set represents a value: the ranks whose contributions the value contains."""
 
 from __future__ import annotations
 
@@ -19,10 +19,11 @@ Cells = NDArray[np.int64]  # indices of values: rank · count + chunk - first
 
 
 class Contributions:
-    """The values of the chunks `first`, `first + 1`, … at each rank: initially the rank's own contributions.
+    """The values that each rank holds of `count` chunks, from chunk `first` on.
 
-    In an all-gather a rank initially holds only its own chunk; the other chunks are garbage. A value is either the set
-    of ranks whose contributions were added up in it, each once, or garbage, which no transfer may read.
+    A value is either the set of ranks whose contributions were added up in it, each once, or garbage, which no transfer
+    may read. Initially each value is the rank's own contribution. But in an all-gather, a rank initially holds only its
+    own chunk, and its other chunks are garbage.
     """
 
     def __init__(
@@ -42,7 +43,7 @@ class Contributions:
         self._last = np.zeros(ranks * count, np.int32)  # scratch memory: the last transfer of a round into each cell
 
     def reduce_scatter(self, late: int) -> None:
-        """Applies a ReduceScatter of the N other ranks. Chunk c becomes complete only on the (c mod N)-th of them."""
+        """Applies a ReduceScatter of the N ranks other than `late`. Only the (c mod N)-th of them has chunk c's sum."""
         others = np.delete(np.arange(self._ranks), late)
         chunk = np.arange(self._count)
         owner = others[(chunk + self._first) % len(others)]

@@ -36,8 +36,8 @@ class Permute(NamedTuple):
       pairs: sources and targets; each rank is a source at most once, and a target at most once.
       sends: [iterations, ranks, m]: the chunks that a rank sends, or NOTHING.
       chunks: [iterations, ranks, m]: the chunks that a rank receives, or NOTHING.
-      places: [iterations, ranks, m]: the places of the received chunks: BUFFER, ADD (a sum of two operands has the same
-        bits in either order), or a scratch slot from 1 on.
+      places: [iterations, ranks, m]: the places of the received chunks: BUFFER, ADD, or the number of a scratch slot,
+        from 1 on. ADD needs no order of operands, because a sum of two operands has the same bits in either order.
     """
 
     pairs: tuple[Pair, ...]
@@ -113,7 +113,12 @@ def compile_permutes(schedule: Schedule, most: int | None = None) -> Permutes:
 
 
 class _Draft(NamedTuple):
-    """A round: for each permute, the chunks and their places, by pair of ranks; then each rank's sums."""
+    """A round that is not yet in tables.
+
+    Attributes:
+      permutes: for each permute, by pair of ranks: the chunks that the pair's first rank sends, and their places.
+      adds: by rank: the sums after the permutes.
+    """
 
     permutes: list[dict[Pair, list[tuple[int, int]]]]
     adds: dict[int, list[Add]]
@@ -217,7 +222,7 @@ def _rolled(rounds: Sequence[_Draft], longest: int) -> Iterator[tuple[int, int]]
 
 
 class _Both(NamedTuple):
-    """The pairs of a permute: by source, and by target."""
+    """The pairs of a permute as two maps: from source to target, and from target to source."""
 
     targets: dict[int, int]
     sources: dict[int, int]

@@ -50,8 +50,8 @@ def verify_schedule(schedule: Schedule) -> Proof:
 
     The proof checks all transfers: indices are in range; ports, rounds and volume are as declared; the precondition
     does not involve the late rank; no transfer reads a value that a ReduceScatter leaves as garbage; every contribution
-    counts exactly once. A broadcast, chain, hybrid or straggler schedule that equals the result of its constructor is
-    not unrolled. Instead its parts are proved, such as its template.
+    counts exactly once. If a broadcast, chain, hybrid or straggler schedule equals the result of its constructor, the
+    proof instead checks its parts, such as its template.
 
     Raises:
       PlanError: the mistake, with the kind of the schedule, the round, the ranks and the chunk.
@@ -207,7 +207,7 @@ def _is_composed(schedule: Schedule) -> bool:
 
 
 def _compose(schedule: Schedule) -> Proof:
-    """The proof of a composed schedule, by the parts that its constructor combines."""
+    """Proves a composed schedule by proofs of the parts that its constructor combines."""
     ranks, late, *sizes = schedule.parameters
     counts = {"rounds": schedule.num_rounds, "chunks before": schedule.num_chunks}
     if schedule.kind == "broadcast":
@@ -239,7 +239,7 @@ def _compose(schedule: Schedule) -> Proof:
 
 
 def _execute(schedule: Schedule) -> Proof:
-    """The proof that executes every single transfer."""
+    """Proves a schedule by executing its transfers, or only chunk 0's if every chunk is a rotation of chunk 0."""
     kind, ranks, chunks, before = schedule.kind, schedule.ranks, schedule.num_chunks, schedule.precondition
     table = checked_table(schedule)
     stages = [(checked_precondition(before, after), after.late_ranks) for before, after in pairwise(schedule.phases)]

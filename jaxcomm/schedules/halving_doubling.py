@@ -44,11 +44,11 @@ def halving_doubling(ranks: int, order: Sequence[int] = ()) -> Schedule:
 def orders_by_host(hosts: Sequence[int]) -> dict[str, tuple[int, ...]]:
     """Returns orders of the ranks for `halving_doubling`, by name.
 
-    In some orders the ranks of one host exchange the most bytes with each other, in other orders the fewest.
+    The orders differ in the number of bytes that ranks of one host exchange with each other.
 
     "by_host" lists host after host, so places of different hosts differ in the first bits. "dealt_out" takes one rank
-    of each host in turn, so places of different hosts differ in the last bits. The reversed orders reverse the bits of
-    the first p places.
+    of each host in turn, so places of different hosts differ in the last bits. "by_host_reversed" and
+    "dealt_out_reversed" are these orders with the bits of the first p places reversed.
 
     Args:
       hosts: the host of every rank.

@@ -15,10 +15,10 @@ from typing import Final, NamedTuple
 from jaxcomm.schedules.ports import HostLinks, Port
 
 # A link's price per second is r to the power of 2^5, where r is the link's load with one more chunk, divided by the
-# greatest such load of all links. So almost only the busiest links count.
+# greatest such load of all links. So only the busiest links have prices well above 0.
 _SQUARINGS: Final = 5
 _DEEPER: Final = 0.001  # added to the cost of each edge that is not in the tree of `_in_tiers`
-_TIERS: Final = range(3)  # moves within a host, within a rack, and between racks
+_TIERS: Final = range(3)  # 0: moves within a host; 1: between hosts of a rack; 2: between racks
 
 Prices = list[list[tuple[float, float]]]  # by tier and rank: the prices of receiving a chunk and of sending a chunk
 
@@ -63,7 +63,7 @@ class TreeFinder:
                 (("uplink out", "uplink in"), rack, uplink),
             ):
                 self._seconds.update({(name, index): seconds for name in names})
-        hosts = {links.hosts[rank] for rank in late}  # ranks on these hosts sum an early chunk only if no others can
+        hosts = {links.hosts[rank] for rank in late}  # their ranks sum an early chunk only if no other rank can
         self._reluctance = [(rank in late) + (host in hosts) for rank, host in enumerate(links.hosts)]
 
     @property
@@ -123,11 +123,10 @@ class TreeFinder:
         return made
 
     def _spanning(self, prices: Prices) -> Tree:
-        """The cheapest of all trees, except that edges of `_in_tiers`' tree are preferred if they cost little more.
+        """The cheapest of all trees, but edges of the tree of `_in_tiers` are preferred if they cost little more.
 
-        The tree of `_in_tiers` is shallower. The cost of an edge is the sum of the costs of its two ranks. So an edge
-        between parts can be in the tree only if one of its ranks is the cheapest of all, or the cheapest outside the
-        part of the cheapest rank.
+        The tree of `_in_tiers` is shallower. An edge costs as much as its two ranks together. So the edges of two ranks
+        in each group are enough: of the cheapest rank, and of the cheapest rank outside that rank's part.
         """
         costs = [[into + out for into, out in tier] for tier in prices]
         edges: list[tuple[float, int, int]] = []

@@ -27,7 +27,7 @@ def stragglers(ranks: int, late: Sequence[int], chunks: int) -> Schedule:
     Args:
       ranks: number of ranks n, at least 2.
       late: the late ranks, 1 to n − 1 of them, in any order.
-      chunks: pieces k of the buffer, at least 1; each round moves one piece of s/k bytes per rank.
+      chunks: pieces k of the buffer, at least 1; each round moves one piece, a k-th of the buffer, per rank.
 
     Returns:
       A schedule whose `precondition` is the ReduceScatter of the others.
@@ -102,7 +102,7 @@ class _Message(NamedTuple):
 class _Period(NamedTuple):
     """The messages of n chunks (n ranks, q late), each with its round.
 
-    The next n chunks follow n − 1 + q rounds later.
+    The messages of the next n chunks follow n − 1 + q rounds later.
     """
 
     src: NDArray[np.int64]
@@ -166,14 +166,14 @@ def _messages(ranks: int, late: int) -> list[_Message]:
 
 
 def _rounds(messages: Sequence[_Message], ranks: int, degree: int) -> list[int]:
-    """Returns a round for every message.
+    """Returns the round of every message.
 
-    A message's colour is its round modulo `degree`. No two messages of one sender, and no two messages to one receiver,
-    have the same colour.
+    Each message gets one of `degree` colours, which is its round modulo `degree`. Two messages of one sender, or two
+    messages to one receiver, never have the same colour.
 
-    Kőnig: if a bipartite graph has degree d, its edges can be coloured with d colours. Each message takes the first
-    free colour after the messages that it waits for. If no colour is free at both the sender and the receiver, two
-    colours are swapped along a path.
+    Such colours exist, because the edges of a bipartite graph of degree d can be coloured with d colours (Kőnig's
+    theorem). Each message takes the first free colour after the colours of the messages that it waits for. A colour is
+    free if neither the sender nor the receiver has used it. If none is free, two colours are swapped along a path.
     """
     send: list[dict[int, int]] = [{} for _ in range(ranks)]  # rank → colour → message
     receive: list[dict[int, int]] = [{} for _ in range(ranks)]

@@ -1,4 +1,4 @@
-"""Lists of transfers as schedules for a late rank, for networks that no closed form fits well."""
+"""Schedules for a late rank, given as lists of transfers, for networks that no schedule in closed form fits well."""
 
 from __future__ import annotations
 

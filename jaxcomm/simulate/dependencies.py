@@ -132,7 +132,7 @@ def _chunk_edges(touched: Ints, uses: Ints, message: Ints, rounds: int, messages
     many = (size[before] > 1) & (size[before + 1] > 1)
     exchange = many & (size[before] == 2) & (size[before + 1] == 2)
     rows = [np.empty((0, 2), np.int64)]
-    for i in range(2):  # both groups have two messages, so a point would save nothing
+    for i in range(2):  # two groups of two messages have 4 dependencies, as many as with a point
         for j in range(2):
             pair = before[exchange]
             rows.append(np.stack([message[first[pair] + i], message[first[pair + 1] + j]], axis=1))

@@ -122,7 +122,7 @@ def adjust_groups(
 
 
 def _adjust_together(present: Adjustment, planned: GroupNetwork, own: RecentAverages, worth: float) -> Adjustment:
-    """Like `_adjust`, but with measured links and with the averages of all processes."""
+    """Adjusts the groups like `_adjust`, but uses the averages of all processes and, if possible, measured links."""
     from jaxcomm.train import agreed_adjustment  # not needed in a job of one process
 
     known = present.network
@@ -148,7 +148,7 @@ def _adjust_together(present: Adjustment, planned: GroupNetwork, own: RecentAver
 
 
 def _followed(network: GroupNetwork, seen: RecentAverages, measured: MeasuredRacks | None) -> tuple[GroupNetwork, str]:
-    """Returns the network, updated by the averages and the measurement, and a text on the change."""
+    """Returns the network, updated by the averages and the measurement, and a text that describes the change."""
     usual, now = network.average_s, seen.average_s
     took = f"averages take {_ms(now)} from the last arrival on" + (f", after {_ms(usual)}" if usual else "")
     if measured is None:

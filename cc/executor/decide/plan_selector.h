@@ -45,7 +45,8 @@ struct PlannedLists {
   uint32_t ranks;           // the number of ranks in each group that the plan is for
   std::vector<Range> from;  // ascending by min_bytes; the first range begins at 0
 
-  // Returns null if the call runs its call site's lists.
+  // Returns the range of a call with groups of `group_ranks` ranks and operands of `bytes` bytes. Returns null if the
+  // call runs its call site's lists.
   const Range* Find(size_t group_ranks, int64_t bytes) const;
 };
 

@@ -141,11 +141,11 @@ class ScheduleSelector {
     if (trial_) Record({std::max(others, at(late)), transfer, schedule, is_on_time_});
   }
 
-  // Only for calls within a process: returns the schedule of the call that begins. nullopt if the call must wait until
-  // FindMissing finds the schedule.
+  // Must be called only for calls within a process. Returns the schedule of the call that begins, or nullopt if the
+  // call must wait until FindMissing finds the schedule.
   std::optional<uint32_t> Next();
-  // Only if the late rank may differ from call to call: returns the schedule of a call. `here`: by rank, whether the
-  // rank has arrived. nullopt if several ranks are missing.
+  // Must be called only if the late rank may differ from call to call. Returns the schedule of a call. `here[rank]`:
+  // whether the rank has arrived. Returns nullopt if several ranks are missing.
   static std::optional<uint32_t> FindMissing(const std::vector<bool>& here);
 
   // Decides the call's schedule. Takes the first of these schedules that exists: the schedule that was announced

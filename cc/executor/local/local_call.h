@@ -36,7 +36,8 @@ struct OpSlice {
 struct Progress {
   std::vector<OpSlice> slices;
   std::vector<Completion> completions;
-  bool is_undecided = false;  // one rank is missing: the caller calls SelectMissing after the selector's grace
+  // Set if one rank is missing and no schedule is selected. The caller then calls SelectMissing after selector.grace().
+  bool is_undecided = false;
 };
 
 // The ranks' numbers in error texts. Null: the numbers are 0, 1, 2, ….

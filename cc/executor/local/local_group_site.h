@@ -60,7 +60,7 @@ class LocalGroupSite : public CallSite, public std::enable_shared_from_this<Loca
   struct Joined {
     std::shared_ptr<Round> round;
     Status mismatch;
-    std::vector<bool> agreed;  // only for the round's first mismatch; by rank: whether the rank arrived before it
+    std::vector<bool> agreed;  // by rank: whether it arrived earlier; empty unless `mismatch` is the round's first
   };
 
   Joined Join(int64_t run, uint32_t rank, const GroupNumbers& row);

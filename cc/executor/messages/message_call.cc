@@ -361,7 +361,8 @@ MessageSteps MessageCall::PeerGone(const GoneProcess& gone) {
 
 std::vector<Completion> MessageCall::TakeWaiting() {
   std::vector<Completion> completions;
-  // Destroyed after the lock is released, because the release of this memory's views runs code of the transport.
+  // This list is destroyed after the lock is released, because the release of the memory's views runs code of the
+  // transport.
   std::vector<std::optional<MessageMemory>> released;
   std::lock_guard<std::mutex> lock(mutex_);
   for (uint32_t local = 0; local < locals_.size(); ++local) {
@@ -464,7 +465,7 @@ FailedCall MessageCall::Failed() const {
   FailedCall call{{HashOf(id_), number_, start_}, {}, {}, failure_.message(), Clock::now()};
   for (uint32_t rank = 0; rank < ranks_.size(); ++rank) {
     if (!site_->is_regrouped() && site_->ranks()[rank].group != site_->ranks()[this->rank(0)].group) continue;
-    // The call may fail before the rank that begins it is marked as arrived.
+    // If the call fails early, the rank with which the call began, first_, is not marked as arrived yet.
     const Clock::time_point at = rank == first_ ? start_ : ranks_[rank].at;
     const bool is_here = rank == first_ || ranks_[rank].arrived || ranks_[rank].waits;
     call.arrivals.push_back(is_here ? Seconds(at - start_) : CallRecord::kUnknown);
@@ -473,8 +474,8 @@ FailedCall MessageCall::Failed() const {
   return call;
 }
 
-// Returns the seconds since each rank's previous call ended. Returns an empty list if a rank of this process has had no
-// previous call.
+// Returns, for each rank of this process, the seconds from the end of its previous call to its arrival at this call;
+// kUnknown for other ranks. Returns an empty list if a rank of this process has had no previous call.
 std::vector<double> MessageCall::Own() const {
   std::vector<double> own(ranks_.size(), CallRecord::kUnknown);
   for (uint32_t local = 0; local < locals_.size(); ++local) {

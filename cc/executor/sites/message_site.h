@@ -111,7 +111,7 @@ class MessageSite final : public CallSite, public DecidedSite, public std::enabl
   // return make their graphs at their first call at the latest.
   Status MakeGraphs() const;
   bool has_graphs() const { return graphs_->are_made(); }
-  // Called after MakeGraphs. Returns the graph of the rank ranks().locals()[local].
+  // Must be called after MakeGraphs. Returns the message graph of the rank ranks().locals()[local].
   const MessageGraph& graph(uint32_t local) const { return (*graphs_)[local]; }
   // How the ranks of calls exchange operands without messages (operand_exchange.h).
   struct Exchanging {
@@ -134,12 +134,12 @@ class MessageSite final : public CallSite, public DecidedSite, public std::enabl
   CallName NameCall(int64_t number = 0) const {
     return {label_.name, label_.axes, label_.plan, number == 0 ? 0 : layout().payload(), number};
   }
-  // The error of a call that rank `mine` joins from this site, but `rank` joins from another site. `text` describes the
-  // other site.
+  // Returns the error of a call that rank `mine` joins from this site, but rank `rank` from another site. `text`
+  // describes the other site.
   Status Differs(const CallName& call, uint32_t rank, const std::string& text, uint32_t mine) const;
   // Records that a rank's call has ended.
   void Leave(uint32_t rank, Clock::time_point now) const;
-  // Returns the seconds since the rank's previous call ended; negative if the rank has had no call.
+  // Returns the seconds from the end of the rank's previous call to `now`; negative if the rank has had no call.
   double SecondsSinceLeft(uint32_t rank, Clock::time_point now) const;
 
  private:

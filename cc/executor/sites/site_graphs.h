@@ -27,7 +27,7 @@
 
 namespace jaxcomm {
 
-// All graphs of a call site that are in use.
+// Shares message graphs among the MessageSites of a call site. A graph is kept while a site uses it.
 class GraphCache {
  public:
   // Returns the graph of a rank's list. Makes the graph if no site uses it yet. Fails if the list is invalid.

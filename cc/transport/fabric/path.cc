@@ -20,8 +20,8 @@ namespace {
 constexpr std::array<uint64_t, kFrameSizes> kTags = {1, 2};
 constexpr std::chrono::milliseconds kReportDelay(5);  // time that an acknowledgement may wait for a frame to carry it
 
-// Raises `count` to the count whose low 16 bits are `arrived`. A head that arrives late has an older count, which is
-// ignored. `limit`: the largest possible count.
+// Raises `count` to the full count whose low 16 bits are `arrived`. A head that was overtaken by a later head has an
+// older count, which is ignored. `limit`: the largest possible count.
 void Grow(uint32_t& count, uint16_t arrived, uint32_t limit) {
   const auto step = static_cast<uint16_t>(arrived - static_cast<uint16_t>(count));
   if (step <= limit - count) count += step;

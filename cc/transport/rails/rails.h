@@ -9,20 +9,21 @@
 //   for (const Rails::Lost& lost : rails.lost()) rails.Restore(lost, [&] { ... reconnect the rail ... });
 //
 // The sender divides the segments of a large message among the open rails by the rails' shares. The receiver posts each
-// segment on all rails and takes the segment from the rail on which it arrives. The sender must not change a segment
-// until the receiver has confirmed the segment and no rail reads it. SendCopy copies the segment, so that an in-place
-// sum need not wait for this confirmation at each step. All copies together take at most kMaxCopiedBytes.
+// segment on all rails and takes the segment from the rail on which it arrives. The sender may change a segment only
+// after the receiver has confirmed the segment and no rail reads it any more. SendCopy copies the segment, so that an
+// in-place sum need not wait for the confirmation at each step. All copies together take at most kMaxCopiedBytes.
 // A lossy message is one segment on one rail. At most `may_lose` of its bytes may be lost. If the rail is fenced, the
 // whole message is resent over another rail.
 // A small message, of at most kMaxSmall bytes, is copied and sent like a notice, in order over the first rail: the rail
 // with the largest share in the smallest calls. The receiver does not post a small message on any rail. The receiver's
-// next notice to the sender confirms the message. If the small messages of one sender that wait for their Post exceed
-// kMaxEarlyBytes, the receiver cuts off this sender.
+// next notice to the sender confirms the message. Small messages that arrive before their Post are kept. If the kept
+// messages of one sender exceed kMaxEarlyBytes, the receiver cuts off this sender.
 //
-// A rail is fenced on both sides if it fails, or if it is silent while another rail makes progress. No byte of a fenced
-// rail is read any more. Both sides then send a notice over that rail to every other process. If the host of one of
-// these processes does not acknowledge the notice, the rail to that process is fenced, too. Thus every process learns
-// which host lacks the rail. The segments that the receiver lacks are resent over the open rails.
+// A rail between two processes is fenced on both sides if it fails, or if it is silent while another rail between them
+// makes progress. No byte that arrives over a fenced rail is read. Both sides then test the same rail to every other
+// process with a notice. If the host of one of these processes does not acknowledge the notice, the rail to that
+// process is fenced, too. Thus every process learns which host lacks the rail. The segments that the receiver lacks are
+// resent over the open rails.
 // The last open rail to a process is never fenced for silence. If that rail fails, the process counts as failed. If a
 // process leaves, each rail to the process ends after the last message on that rail.
 //

@@ -25,7 +25,7 @@ size_t RoundOf(const CallId& call) {
   return ((call.communicator * 0x9e3779b97f4a7c15 >> 32) + call.launch + call.site + call.iteration) % kRounds;
 }
 
-// A rank's cell, and the memory beside the cell to which the rank copies its bytes.
+// A rank's cell, and the buffer of `room` bytes beside the cell, into which the rank copies its bytes if they fit.
 struct CellPlace {
   ExchangeCell* cell;
   std::byte* data;

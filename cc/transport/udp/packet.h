@@ -40,19 +40,21 @@ enum class PacketKind : uint8_t {
 
 struct PacketHeader {
   PacketKind kind = PacketKind::kMessage;
-  // Requests an acknowledgement at once. In an acknowledgement: the receiver has no room, and expects only probes until
-  // its next acknowledgement.
+  // true: requests an acknowledgement at once. In an acknowledgement, true: the receiver has no room, and expects only
+  // probes until its next acknowledgement.
   bool asks = false;
   uint64_t number = 0;  // below 2^48, and never used twice; acknowledgements are numbered separately
-  // The frame's number, below 2^48, among messages or among notices and goodbyes. In an acknowledgement: the number of
-  // the newest packet that has arrived.
+  // The frame's number, below 2^48. Messages have one sequence of numbers; notices and goodbyes have another. In an
+  // acknowledgement: the number of the newest packet that has arrived.
   uint64_t frame = 0;
-  // The place of the packet's bytes in the frame. In an acknowledgement: nanoseconds since packet `frame` arrived.
+  // The offset of the packet's bytes in the frame. In an acknowledgement: nanoseconds since packet `frame` arrived.
   uint32_t offset = 0;
-  // The size of the frame. In an acknowledgement: when packet `frame` arrived, in microseconds modulo 2^32.
+  // The size of the frame. In an acknowledgement: the time at which packet `frame` arrived, in microseconds modulo
+  // 2^32.
   uint32_t bytes = 0;
-  // Number of messages sent completely, counting this packet; modulo 2^16. In an acknowledgement: the path of the
-  // reported packets. The acknowledgement itself may use another path.
+  // All messages whose numbers are below `sent` (modulo 2^16) have been sent completely, counting this packet, and have
+  // no droppable bytes in flight on other paths. In an acknowledgement: the path of the reported packets. The
+  // acknowledgement itself may use another path.
   uint16_t sent = 0;
 
   bool operator==(const PacketHeader& other) const;
@@ -81,7 +83,7 @@ struct PacketKeys {
 };
 
 constexpr size_t kMaxTrailerBytes = kTagBytes - sizeof(uint64_t);
-// Returns the number of bytes behind the payload of a packet.
+// Returns the number of bytes after the payload of a packet.
 constexpr size_t PacketTrailerBytes(SealKind kind) { return kind == SealKind::kSipHash ? 0 : kMaxTrailerBytes; }
 
 // A key seals at most this number of packets. Then it is replaced by the next key, so that the limits of AES-GCM in RFC
@@ -106,7 +108,7 @@ class KeyPeriods {
     const uint64_t place = number / packets_of_a_key_ + 1 - period_;
     return place < sides_.size() && sides_[place] ? &*sides_[place] : nullptr;
   }
-  // Must be called after a packet was sealed or opened.
+  // Must be called after a packet with this number was sealed or opened.
   void Note(uint64_t number) {
     if (number / packets_of_a_key_ <= period_) return;
     ++period_;
@@ -169,7 +171,7 @@ struct PacketSeals {
   static Result<PacketSeals> Make(const PacketKeys& keys, uint64_t packets_of_a_key = kPacketsOfAKey);
 
   PacketSealer packets;  // for all packets except acknowledgements
-  PacketSealer answers;  // for acknowledgements, which another thread may send meanwhile
+  PacketSealer answers;  // for acknowledgements; a thread may use it while another thread uses `packets`
   PacketOpener arrivals;
 };
 

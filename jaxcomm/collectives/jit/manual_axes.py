@@ -14,7 +14,8 @@ from jax.sharding import PartitionSpec as P
 
 from jaxcomm import jax_compat
 
-# JAX's parameter and functions whose shardings must be on the current mesh, in which the axes are manual.
+# A parameter and two functions of JAX. The shardings given to them must be on the current mesh, in which the axes that
+# are left out are manual.
 _ON_ONE_MESH = ("out_sharding", "auto_axes", "explicit_axes")
 _manual: ContextVar[frozenset[Any]] = ContextVar("manual", default=frozenset())
 

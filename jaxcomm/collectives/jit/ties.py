@@ -103,10 +103,10 @@ class _Trial(NamedTuple):
 
 
 def _with_tied(split: Split, whole: Sequence[int], trial: _Trial) -> Split:
-    """Returns the split in which each array at the places `whole` is also split if it is tied to the batch."""
+    """Also splits those arrays at the places `whole` that are tied to the batch. Returns the new split."""
     tied = split.with_specs(dict.fromkeys(whole, P(split.names)))
-    # If an array in `whole` does not belong to the batch, or if the function has an error, the trace fails, and
-    # the split stays as it is.
+    # If this trace fails, because an array in `whole` does not belong to the batch or because the function has an
+    # error, the split stays as it is.
     if not whole or trial.used(tied) is None:
         return split
     for place in whole:

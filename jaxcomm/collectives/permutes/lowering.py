@@ -44,7 +44,7 @@ _COMBINE: Final = {"sum": lax.add, "max": lax.max, "min": lax.min}
 
 
 class _Program(NamedTuple):
-    """The program of all groups of one size. `run(flat, cuts, on, combine)` runs it on a flat buffer."""
+    """The program that all groups of one size run. `run(flat, cuts, on, combine)` runs it on a flat buffer."""
 
     ranks: int
     chunks: int
@@ -164,8 +164,8 @@ def find(
     if programs is None:
         return None
     if any(size > 1 for axis, size in scope.mesh.shape.items() if axis not in scope.manual_axes):
-        # Flattening would make XLA gather operands that it still partitions. XLA therefore gets the program of one
-        # shard.
+        # Flattening would make XLA gather operands that it still partitions over automatic axes. XLA therefore gets the
+        # program of one shard.
         module = partial(_shard_module, call, programs, scope.mesh, platforms)
         digest = hashlib.sha256(repr((call, whole, scope.mesh.shape, platforms)).encode()).hexdigest()
         unsharded = range(0 if collective.kind == "all_reduce" else len(whole))
@@ -279,7 +279,7 @@ def _all_gather(combine: Any, programs: Sequence[_Program], leaves: Sequence[Any
     (program,) = programs
     n = program.ranks
     row = jnp.concatenate([leaf.reshape(-1) for leaf in leaves])
-    rows = jnp.tile(row, n)  # the other ranks' rows overwrite all copies but one before this rank reads them
+    rows = jnp.tile(row, n)  # n copies; the program replaces every copy but this rank's own by the row of another rank
     if row.size:
         rows = program.run(rows, _equal(n, row.size), program.on, combine)
     ends = np.cumsum([leaf.size for leaf in leaves])[:-1].tolist()

@@ -35,10 +35,10 @@ _NAMED: Final = "jaxcomm/named"
 
 
 class BarrierEntry(NamedTuple):
-    """A process's entry into the barrier.
+    """The entry that a process publishes before it enters the barrier.
 
     Attributes:
-      incarnation: the number of the process's start; 0 if the process has ended.
+      incarnation: the number of the process's start; 0 if the process has ended or starts later.
       nonce: a random text, different for each entry.
       generation: the generation in which the process is connected; None if it is not connected.
     """
@@ -54,7 +54,8 @@ class AgreedGeneration(NamedTuple):
     Attributes:
       name: the generation's name.
       nonces: the nonce of each live process's entry, by process in ascending order.
-      absent: the live processes that were not in the barrier.
+      absent: the live processes whose entry has another incarnation than the barrier's result: they have ended or were
+        started again.
     """
 
     name: str
@@ -107,7 +108,7 @@ def agree(process: int, live: Incarnations, connected: Incarnations, entry: Barr
     Raises:
       JaxcommError: for a process of `live`, an earlier start was in the barrier, or the process has ended since then.
     """
-    entered = _entries(live)  # read before the names: a process publishes its name before its next entry
+    entered = _entries(live)  # read before the names, because a process publishes a name before its next entry
     agreed = next((each for each in _names() if entry.nonce in each.nonces), None)
     if agreed is None:
         generations = {each.generation for each in entered.values()}

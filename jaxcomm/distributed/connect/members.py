@@ -42,7 +42,7 @@ class _Wanted(NamedTuple):
 
 
 class _Connected(NamedTuple):
-    """The state of this process in one job. `outcome` is None while it can join the job only in `live_devices`."""
+    """The state of this process in one job. `outcome` is None while the process can join only in `live_devices`."""
 
     client: Any  # the store's client
     wanted: _Wanted
@@ -75,7 +75,7 @@ def connected(
       named: rails that replace the rails of the settings; () keeps the settings' rails.
       planned: the rails of a plan.
       planned_transport: the plan's transport, "tcp" or "udp", or "".
-      new_core: creates the core. The core is started when this returns.
+      new_core: creates the core. The core has started when this function returns.
 
     Raises:
       JaxcommError: `jax.distributed` has not been initialized; or this process can only join the job in `live_devices`;
@@ -102,10 +102,10 @@ def join(
     *,
     new_core: Callable[[], MessageCore] = JobCore,
 ) -> Membership | None:
-    """Does the same as `connected`, but returns None if this process can still join the job in `live_devices`.
+    """Connects like `connected`, but returns None if this process can join the job only later, in `live_devices`.
 
-    That is so if this process was started again and has not rejoined yet, if the job began without some processes, or
-    if the processes of a job with JAX's fault tolerance could not be connected.
+    This is so if this process was started again and has not rejoined yet, if the job began without some processes, or
+    if connecting failed in a job with JAX's fault tolerance.
     """
     with _lock:
         client = store.client()
@@ -187,14 +187,14 @@ def _was_started_before(process: int) -> bool:
 
 
 def before_client() -> None:
-    """Prepares this process for JAX's CPU client, which JAX has not made yet."""
+    """Prepares this process before JAX makes its CPU client."""
     follow_live_devices()
     jax_compat.own_incarnation()
     jax_compat.forget_devices()
 
 
 def on_change(after: Callable[[Membership], None], before: Callable[[], None] | None = None) -> None:
-    """Registers functions that run after and before each change of generation, in all members at the same time."""
+    """Registers a function to run after, and one to run before, each change of generation, in all members at once."""
     if (before, after) not in _on_change:
         _on_change.append((before, after))
 
@@ -217,7 +217,7 @@ def enter(process: int) -> BarrierEntry:
     _publish_end_at_exit()
     last = _last()
     members = last.outcome.incarnations if last is not None and isinstance(last.outcome, Membership) else {}
-    # A live member may count as failed if the network between two hosts was silent.
+    # A live member may also have been recorded as gone, because the network between two hosts was silent.
     is_connected = members and not any(record["process"] in members for record in ffi.gone())
     return generations.enter(process, store.generation() if is_connected else None)
 
@@ -267,7 +267,7 @@ def advance(entry: BarrierEntry, live: Incarnations, *, new_core: Callable[[], M
         say(f"the live processes {', '.join(map(str, sorted(live)))} could not be connected: {error}")
         outcome = error
         with _lock:
-            if not isinstance(error, StepsRunning):  # else the next attempt waits for the steps again
+            if not isinstance(error, StepsRunning):  # otherwise the next attempt waits for the steps again
                 with contextlib.suppress(JaxcommError):  # some calls have not ended; the next attempt waits for these
                     _close(for_change=True)
             _connected = _Connected(client, wanted, outcome, now)

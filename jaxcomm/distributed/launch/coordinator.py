@@ -3,7 +3,7 @@
     with Coordinator("127.0.0.1:23456", processes=4) as coordinator:
         coordinator.report_end(2)
 
-The child is this module, which other supervisors may run, too:
+The child runs this module. Other supervisors may run it, too:
 
     python -m jaxcomm.distributed.launch.coordinator 10.0.0.1:1234 4
 
@@ -38,7 +38,7 @@ _PR_SET_PDEATHSIG: Final = 1  # from linux/prctl.h
 
 
 class Coordinator:
-    """A child that runs the service, or only reports process ends to a service elsewhere. Ends with this process."""
+    """A child process that runs the service, or only reports process ends to another service. Ends with its parent."""
 
     def __init__(self, address: str, processes: int, *, serves: bool = True) -> None:
         """Starts the child, and returns when it serves or can report.
@@ -153,7 +153,7 @@ def _fork(run: Callable[[], object]) -> int:
 
 
 def _register(address: str, processes: int, absent: Iterable[int], devices: int) -> None:
-    """Registers in place of absent processes. A separate process makes each registration."""
+    """Registers the absent processes with the service. A separate child process makes each registration."""
     from jaxcomm.distributed.connect import generations
     from jaxcomm.jax_compat import coordination
 

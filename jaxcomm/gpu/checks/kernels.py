@@ -1,4 +1,4 @@
-"""The section about the kernel of importance masks: compares the kernel's memory bandwidth with a copy's bandwidth.
+"""The section about the kernel that computes importance masks: compares its memory bandwidth with that of a copy.
 
 python -m jaxcomm.gpu.checks.kernels RESULT.json
 """
@@ -27,7 +27,7 @@ MASK_TARGET = 1.3  # largest allowed ratio of the kernel's time to the time of a
 
 
 def kernels() -> Iterator[Row]:
-    """Measures copies by a kernel and by the driver, then compares the masks' kernel with the faster copy."""
+    """Times a copy by a kernel (a negation) and by the driver, then compares the mask kernel with the faster one."""
     yield ["kernel", "type", "ms", "GB/s", "floor, ms", "of floor", "target", ""]
     core.register()
     for dtype in (jnp.float32, jnp.bfloat16):
@@ -53,7 +53,7 @@ def masks(dtype: Any, x: jax.Array, peak: float) -> Iterator[Row]:
 
 
 def seconds(function: Callable[..., Any], *operands: jax.Array) -> float:
-    """The seconds of a call: the median over the rounds of the mean in each round."""
+    """Seconds per call: the median of the rounds' means."""
     jax.block_until_ready(function(*operands))
     times = []
     for _ in range(ROUNDS):

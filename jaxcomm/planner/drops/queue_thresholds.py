@@ -1,9 +1,9 @@
 """Chooses the fill levels at which a switch's queues drop small gradients, and at which they drop all gradients.
 
 The levels have the least impact on training. Exact dynamic programming over the queues, in order of priority, finds
-them. A state is the buffer used so far and the capacity that queues of higher priority leave. Thresholds are multiples
-of `step` packets. The capacity that is left is rounded down to a multiple of 1/1024 of the total, so that no more is
-lost than planned.
+them. A state is the buffer space used so far and the capacity that queues of higher priority leave. Thresholds are
+multiples of `step` packets. The capacity that is left is rounded down to a multiple of 1/1024 of the total, so that no
+more packets are lost than planned.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from jaxcomm.errors import ProfileError
 from jaxcomm.plan.queue_drops import Floats, QueueDrops, queue_drops
 
 STEPS: Final = 128  # queue sizes to try; in a buffer of at most this number of packets, a step is one packet
-LARGEST: Final = 8192  # the queues get at most this many packets of a buffer
+LARGEST: Final = 8192  # maximum number of packets of buffer space that the queues get
 CAPACITY: Final = 1024  # number of units into which the switch's total capacity is divided
 
 Impact = Callable[[QueueDrops], Floats]
@@ -36,7 +36,10 @@ class _Option(NamedTuple):
 
 
 class _State(NamedTuple):
-    """For each size of the buffer in steps: the least cost of the queues so far, and the last queue's option."""
+    """The least cost of the queues so far, and the index of the last queue's option.
+
+    Both are indexed by the buffer space, in steps, that these queues may use.
+    """
 
     cost: Floats
     option: NDArray[np.int64]
@@ -51,7 +54,7 @@ class _Search(NamedTuple):
     bound: float
 
     def options(self, offered: float, before: int, impact: Impact, last: bool) -> list[_Option]:
-        """Thresholds that drop at most the share `bound`: the cheapest for each pair of room used and capacity left."""
+        """Thresholds that drop at most the share `bound`: the cheapest for each buffer space used and capacity left."""
         if not offered:
             return [_Option(before, 0, 0, before, 0.0)]
         if not before:
@@ -78,7 +81,7 @@ def thresholds(
 
     Args:
       packets: size of the buffer; the `large` thresholds of all queues together are at most this size.
-      offered: arriving packets of each queue per packet that the switch can send, by priority.
+      offered: for each queue, by priority, the packets that arrive per packet that the switch can send.
       small_share: the share of packets with small gradients.
       bound: the greatest share of its packets that a queue may lose.
       impacts: the cost of each queue's drops.

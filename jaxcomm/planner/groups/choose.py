@@ -1,7 +1,7 @@
 """Chooses which ranks average together in each iteration if links between racks, or some NICs, are slow.
 
-All ranks agree only if every rank meets another rank through its NIC, and every rack meets another rack through its
-uplink. In every pattern the slowest group therefore takes at least the time of a pair over the slowest link. Pairs
+All ranks agree only if every rank averages with another rank through its NIC, and every rack with another rack through
+its uplink. In every pattern the slowest group therefore takes at least the time of a pair over the slowest link. Pairs
 attain this time, so the least cost is known without a solver. Training suffers if the ranks' models differ much and for
 long. Among the patterns of the least cost, `decide` therefore takes the one that leaves the least disagreement per
 second. There are candidates of several kinds, and `search` improves them.
@@ -20,9 +20,9 @@ from jaxcomm.planner.rounding import significant
 from jaxcomm.profile import Profile
 from jaxcomm.simulate import baselines
 
-SMALL: Final = 64  # for up to this many ranks, drawn patterns of all `PERIODS` are tried
+SMALL: Final = 64  # for up to this many ranks, randomly drawn patterns of all `PERIODS` are tried
 PERIODS: Final = range(1, 17)
-LONG: Final = 32  # the period of drawn patterns if there are more than `SMALL` ranks
+LONG: Final = 32  # period of the randomly drawn pattern for more than `SMALL` ranks
 FEW: Final = 16  # for up to this many ranks, `search` improves the patterns
 CURE: Final = "\n  Cure: "
 
@@ -96,7 +96,7 @@ def _best(links: GroupCosts, theirs: list[Division], seed: int) -> tuple[list[Di
     """Returns the best pattern of divisions, and its ρ.
 
     Of the patterns that bring all ranks to agreement, the best one leaves the least disagreement per second. If several
-    leave the least, the shortest of them is the best.
+    leave equally little, the one that takes the least time is the best.
     """
     ranks = len(links.nics)
     lengths = PERIODS if ranks <= SMALL else [LONG]

@@ -1,6 +1,6 @@
 """Divides ranks into groups. Divisions are drawn within a cost limit and picked by how well they mix ranks.
 
-The module also builds the paper's pattern.
+The module also builds the pattern of the source paper.
 
 Source: Wang et al., "DS-Sync", section III-B; the divisions by cost and their choice are ours.
 """
@@ -19,7 +19,7 @@ from jaxcomm.plan.groups import GroupCosts
 
 Division = list[list[int]]
 SLACK: Final = 1 + 1e-12  # tolerance for sums whose terms are added in another order
-DRAWS: Final = 4096  # one iteration's number of draws times the number of ranks
+DRAWS: Final = 4096  # draws per iteration times ranks; but an iteration has at least 4 and at most 64 draws
 SKETCH: Final = 64  # random numbers per rank that stand for the rank's model
 
 
@@ -28,18 +28,19 @@ class Shuffle:
     """Draws divisions of all ranks into few groups, in which no group takes longer than `limit` seconds.
 
     In every iteration each rack sends one rank to a group between racks. The rack's other ranks join this group as far
-    as the limit allows, or are divided within their rack. The slowest ranks choose their partners first, so they get
-    fast partners. The remaining ranks form one large group if the limit allows it. The ranks that are sent and the
-    partners are drawn at random.
+    as the limit allows, or are divided within their rack. Slower ranks choose their partners first, so no partner is
+    slower than the rank that chose it. The remaining ranks form one large group if the limit allows it. The ranks that
+    are sent and the partners are drawn at random.
     """
 
     links: GroupCosts
     limit: float
 
     def iterations(self, period: int, seed: int) -> list[Division]:
-        """Returns `period` divisions, each of which is the best of several draws.
+        """Returns `period` divisions, each of which is the best of several random draws.
 
-        The best draw leaves the least disagreement when it follows the divisions chosen before.
+        The best draw is the one that leaves the least disagreement if the ranks average first in all divisions chosen
+        before and then in this draw.
         """
         dice, ranks = random.Random(seed), len(self.links.nics)
         values = np.random.default_rng(seed).standard_normal((ranks, SKETCH)) if ranks > SKETCH else np.eye(ranks)
@@ -89,7 +90,7 @@ class Shuffle:
         return found
 
     def _most(self, slowness: float, ranks: int) -> int:
-        """The largest size, up to `ranks`, at which a group of this slowness keeps to the limit."""
+        """The largest size, up to `ranks`, at which a group of this slowness stays within the limit."""
         low, high = 1, ranks
         while low < high:
             middle = (low + high + 1) // 2
@@ -119,7 +120,7 @@ def path(links: GroupCosts) -> list[Division]:
 
 
 def racks_in_turn(links: GroupCosts) -> list[Division]:
-    """In the first iteration each rack is a group. In each further iteration, a group has one rank of every rack.
+    """In the first iteration each rack is a group. In each later iteration, one group has one rank of every rack.
 
     If all racks have equal size, all ranks agree exactly after one period.
     """

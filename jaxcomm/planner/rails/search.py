@@ -1,6 +1,6 @@
 """Decides, from measured tables, how buffers of each size are split over unequal rails.
 
-A split must save at least `min_gain`.
+A split must save at least the share `min_gain` of the time of the best single rail.
 
 Source: "Nezha: Breaking Multi-Rail Network Barriers for Distributed DNN Training", sections 2.3 and 4.3.
 Nezha finds the threshold and the shares by gradient descent at run time. Here the tables give both in advance.
@@ -34,8 +34,8 @@ from jaxcomm.profile import Profile, Rail
 
 DIVERGENCE: Final = 5.0  # τ of the paper's equation 3
 STEPS: Final = 2  # sizes tried per octave
-# Slacks, tried in this order: the share by which a split may take longer than the best split with rounded shares. With
-# the first slack, a split takes at most 2 % longer than the best split with unrounded shares.
+# Slacks, tried in this order. A slack is the share by which a split may take longer than the best split with rounded
+# shares. With the first slack, a split takes at most 2 % longer than the best split with unrounded shares.
 SLACKS: Final = (0.016, 0.04, 0.08, 0.16)
 # If a split saves less than this share, the best single rail's time is within the first slack of the split's time.
 MIN_GAIN: Final = round(SLACKS[0] / (1 + SLACKS[0]), 6)
@@ -95,7 +95,7 @@ class RailChoice(NamedTuple):
 
     @property
     def kind(self) -> object:
-        """The reason, the rails, and a single rail's connections and cores; a range ends where one of these changes."""
+        """The properties that a range's sizes share: reason, rails and, for one rail, its connections and cores."""
         rails = tuple(load.option.rail.name for load in self.split)
         return self.reason, rails, self.split[0].option.use if len(rails) == 1 else None
 
@@ -145,9 +145,9 @@ def _within_reach(split: Split, nbytes: int) -> bool:
 def _ranges(setting: RailSearch) -> list[RailRange]:
     """Ranges over all sizes, with the least slack that gives no more ranges than a plan can hold.
 
-    A split's time is linear between the sizes at which one of its rails reaches a sample of its table. If a split is
-    fast enough at all such sizes of its own rails and of the best split's rails, it is therefore also fast enough
-    between these sizes.
+    A split's time is linear between the sizes at which one of its rails reaches a sample of its table. These sizes are
+    the turns of the split. If a split is fast enough at its own turns and at the turns of the best split, it is
+    therefore also fast enough at all sizes between them.
     """
     choose, turns = cache(setting.choose), _turns(setting.rails)
     sizes = sizes_between((option.curve.sizes[-1] for each in setting.rails for option in each), STEPS)

@@ -116,7 +116,10 @@ def best_split(
 
 
 class Use(NamedTuple):
-    """An option, its cores (0 if cores are not limited), and the most units of the buffer that it carries in time."""
+    """An option, and the maximum share of the buffer with which its rail finishes in time.
+
+    `cores` is the option's number of cores, 0 if cores are not limited. `units` is the share in units of 1/`UNITS`.
+    """
 
     option: RailOption
     cores: int

@@ -20,12 +20,12 @@ BEYOND: Final = 2.0  # a table's last slope counts as measured up to this multip
 
 @dataclass(frozen=True)
 class RailOption:
-    """One use of a rail: its parallel connections, and its CPU cores (None: rates by cores were not measured).
+    """A rail used with a number of parallel connections and of CPU cores (None: rates by cores were not measured).
 
-    `curve` interpolates the latency table. Noise only adds time, so a sample's time is capped at the least time of all
-    larger samples. The table is assumed to be measured with the fastest number of cores. With another number of cores,
-    the part of the time beyond the fitted latency is multiplied by the fastest rate and divided by the rate with these
-    cores.
+    `curve` interpolates the latency table for these connections. Noise only adds time, so a sample's time is capped at
+    the least time of all larger samples. The table counts as measured with the number of cores that has the highest
+    rate. For another number of cores, the part of each time beyond the fitted latency is multiplied by the highest rate
+    and divided by the rate with this number.
     """
 
     rail: Rail
@@ -57,7 +57,7 @@ class RailOption:
 
     @property
     def reach(self) -> float:
-        """The maximum number of bytes for which the table bounds the time: `BEYOND` times its last size.
+        """The maximum number of bytes for which the table bounds the time: `BEYOND` times the table's last size.
 
         The bound also holds below the first size: fewer bytes take no longer.
         """
@@ -71,10 +71,10 @@ class RailOption:
 
 
 def options(profile: Profile, rail: Rail) -> list[RailOption]:
-    """The uses of a rail within the profile's cores, the least demanding first.
+    """The options for using a rail with at most the profile's CPU cores, the least demanding first.
 
     Raises:
-      ProfileError: the rail's table holds a time of 0, or no measured number of cores is within `cpu_cores`.
+      ProfileError: the rail's table holds a time of 0, or every measured number of cores exceeds `cpu_cores`.
     """
     where = f"{profile.provenance.source}: rail {rail.name!r}"
     cores: list[tuple[int | None, float]] = [(None, 1.0)]

@@ -27,11 +27,12 @@ from jaxcomm.simulate import Tuned
 
 
 def choose(setting: Setting, nbytes: int) -> Spec:
-    """The fastest schedule for calls of this size.
+    """The schedule that calls of this size should run.
 
-    A schedule that uses the delay must save the share `min_gain` of the time of the best schedule that uses no delay. A
-    schedule for several late ranks must save this share of the best time so far. If a run has tried a schedule for
-    calls of about this size and kept it, this schedule is chosen.
+    If a run has tried schedules for calls of about this size and kept some, the fastest of these is chosen. Otherwise
+    the fastest schedule is chosen. But a schedule that uses the delay is chosen only if it saves at least the share
+    `min_gain` of the time of the best schedule that uses no delay, and a schedule for several late ranks only if it
+    saves this share of the best time so far.
     """
     kept = [spec for spec in setting.tried if (trial := setting.trial(spec, nbytes)) and trial.is_kept]
     if kept:
@@ -162,9 +163,9 @@ def direct_joins(setting: Setting, nbytes: int, rivals: Sequence[Spec], limit: f
 
 
 def _multiples(setting: Setting, nbytes: int) -> list[int]:
-    """The multiples 1, 2, 4, … of n - 1 chunks into which the buffer can be cut.
+    """The factors 1, 2, 4, … for which the buffer can be cut into factor · (n - 1) chunks; n is the number of ranks.
 
-    With a topology every message is simulated, which is slow, so the largest multiple is then 8, or 1 above `SOLVED`
+    With a topology every message is simulated, which is slow. The largest factor is then 8, or 1 for more than `SOLVED`
     ranks.
     """
     most = simulate.tune.max_chunks(setting.ranks, nbytes) // (setting.ranks - 1)

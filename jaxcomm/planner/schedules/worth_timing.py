@@ -22,7 +22,7 @@ from jaxcomm.schedules.default_schedules import default_schedule
 from jaxcomm.simulate import PORTS, Delays
 
 MOST: Final = 9  # maximum number of schedules per size
-MULTIPLES: Final = (1, 4, 16)  # chunks of straggler schedules on one host, divided by the number of other ranks
+MULTIPLES: Final = (1, 4, 16)  # on one host: numbers of chunks of straggler schedules, divided by (number of ranks - 1)
 
 
 def candidates(profile: Profile) -> Callable[[int], list[ScheduleName]]:
@@ -65,7 +65,8 @@ def _specs(setting: Setting, nbytes: int) -> Iterator[Spec]:
 def _setting(profile: Profile) -> Setting:
     late, call_s = LateRanks.of(profile), profile.collective.seconds if profile.collective else 0.0
     if late.turns and np.median(late.turns.lateness) >= LEAST_LATENESS * call_s:
-        # Schedules for this late rank stand for those for any other late rank.
+        # Only schedules for the rank that is last in most steps are timed. They stand for the same schedules for other
+        # late ranks.
         late = LateRanks({ROLE: find_straggler(profile).rank}, Delays(late.turns.lateness.tolist()))
     elif late.roles:  # if several ranks are late, only schedules for the last one are timed
         late = LateRanks({ROLE: late.roles[ROLE]}, late.delays, late.lateness)

@@ -20,11 +20,11 @@ Ints = NDArray[np.int64]
 
 
 class StepQueue(NamedTuple):
-    """The queue for several steps: one row per τ and one column per step.
+    """The queue in several steps. Its arrays have one row per time τ and one column per step.
 
-    `last` is the time at which the last late rank has the last bucket. `from_last` is τ - `last`. Sums use it instead
-    of τ: if the delay is long, τ is so large that rounding would lose the work. `first` has, for every stage, the first
-    bucket that enters the stage at τ or later.
+    `last` is, for each step, the time at which the last late rank has the last bucket. `from_last` is τ - `last`. The
+    work is added to `from_last` instead of τ, because a long delay makes τ so large that rounding would lose the work.
+    `first` is, for every stage, the index of the first bucket that enters the stage at τ or later.
     """
 
     from_last: Floats

@@ -98,7 +98,7 @@ def _gpus(root: ElementTree.Element, where: str) -> list[_Gpu]:
 
 
 def _links(gpus: Sequence[_Gpu], where: str) -> list[tuple[float, int, int]]:
-    """For each link, its bytes per second and its two GPUs; -1 stands for the switches."""
+    """For each link, its bytes per second and the indices of the two GPUs that it joins; -1 stands for the switches."""
     index = {gpu.bus: i for i, gpu in enumerate(gpus)}
     found = []
     for i, (element, *_) in enumerate(gpus):

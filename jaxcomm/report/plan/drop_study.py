@@ -45,7 +45,7 @@ def _advice(study: Trials) -> Iterator[str]:
 
 
 def document(study: Trials) -> dict[str, Any]:
-    """The trials with their bound, and the cost of every share of drops."""
+    """The study as a JSON object: the drop bound, and all trials, each with the cost of its share of drops."""
     content = study.model_dump()
     for entry, trial in zip(content["trials"], study.trials, strict=True):
         entry |= study.excess(trial)._asdict()

@@ -426,7 +426,7 @@ TEST_P(RailsFaultTest, EveryMessageComesOnceAndNoticesInOrder) {
         if (!is_whole) break;
         if (random_() % 2) {
           rails_[random_() % num_rails].Reset(one, other);
-          Run();  // reports the failed rail to the other side before a second rail, which carries the report, can fail
+          Run();  // delivers the report of the failure to the other side before the rail that carries it can fail
         } else {
           silent[pair] = random_() % num_rails;
           rails_[silent[pair]].SetSilent(one, other, true);

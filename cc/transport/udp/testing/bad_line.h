@@ -45,7 +45,7 @@ class BadLine {
  public:
   struct Faults {
     unsigned seed;
-    double lost, doubled, late;  // shares of the packets
+    double lost, doubled, late;  // shares of packets that are lost, duplicated or delivered later
   };
 
   explicit BadLine(const Faults& faults) : faults_(faults), random_(faults.seed), ends_{LoopbackUdp(), LoopbackUdp()} {}
@@ -64,8 +64,8 @@ class BadLine {
   }
 
   std::atomic<int> lost{0};  // number of lost packets
-  // Index 0 is for packets to `a`, index 1 for packets to `b`. `is_cut`: the line loses all packets. `packets`: their
-  // number.
+  // By direction: index 0 is for packets to socket `a`, index 1 for packets to socket `b`. `is_cut`: whether the line
+  // loses all packets. `packets`: number of packets so far, including the lost ones.
   std::array<std::atomic<bool>, 2> is_cut{};
   std::array<std::atomic<int>, 2> packets{};
 
