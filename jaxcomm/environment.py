@@ -28,6 +28,7 @@ EXIT_AT_DEADLINE: Final = "JAXCOMM_EXIT_AT_DEADLINE"
 TRANSPORT: Final = "JAXCOMM_TRANSPORT"
 RAILS: Final = "JAXCOMM_RAILS"
 UDP_PATHS: Final = "JAXCOMM_UDP_PATHS"
+UDP_PRIORITIES: Final = "JAXCOMM_UDP_PRIORITIES"
 INTERFACE: Final = "JAXCOMM_INTERFACE"
 HOST: Final = "JAXCOMM_HOST"
 SECRET_FILE: Final = "JAXCOMM_SECRET_FILE"
@@ -50,6 +51,7 @@ LAUNCHER: Final = "JAXCOMM_LAUNCHER"
 TESTBED: Final = "JAXCOMM_TESTBED"
 TESTBED_DELAY_S: Final = "JAXCOMM_TESTBED_DELAY_S"
 
+MOST_UDP_PRIORITIES: Final = 8  # the three highest bits of the DSCP select one of a switch's queues
 DEFAULT_TRANSPORT: Final = "auto"
 DEFAULT_CONNECT_TIMEOUT_S: Final = 300.0
 
@@ -80,6 +82,28 @@ def is_on(name: str, *, default: bool = False, environment: Mapping[str, str] = 
             "  Cure: set it to 1 or 0, or unset it."
         )
     return word in _ON
+
+
+def number_of(things: str, name: str, most: int, cure: str, environment: Mapping[str, str] = os.environ) -> int:
+    """The value of a variable that is a number of things, from 1 to `most`; 1 if it is not set.
+
+    Raises:
+      JaxcommError: the variable has another value; `cure` tells the user what to do.
+    """
+    text = environment.get(name) or "1"
+    if not (text.isascii() and text.isdigit() and 1 <= int(text[:9]) <= most):
+        raise JaxcommError(f"{name} is {text!r:.60}; it is a number of {things}, 1 to {most}.\n  Cure: {cure}.")
+    return int(text)
+
+
+def udp_priorities(environment: Mapping[str, str] = os.environ) -> int:
+    """The number of priorities of UDP packets: JAXCOMM_UDP_PRIORITIES.
+
+    Raises:
+      JaxcommError: the variable's value is invalid.
+    """
+    cure = "set it to the number of queues in the plan's drop policy; otherwise unset it"
+    return number_of("priorities", UDP_PRIORITIES, MOST_UDP_PRIORITIES, cure, environment)
 
 
 def host_name() -> str:

@@ -100,7 +100,7 @@ void SocketTransport::Notify(uint32_t process, std::string_view notice) {
     return;
   }
   const ConstSpan text{reinterpret_cast<const std::byte*>(notice.data()), static_cast<int64_t>(notice.size()), 0};
-  peer.PushCopy({FrameType::kNotice, static_cast<uint32_t>(notice.size()), MessageId()}, {text});
+  peer.PushCopy({FrameType::kNotice, static_cast<uint32_t>(notice.size()), MessageId()}, {text}, /*priority=*/0);
   Queue(peer);
 }
 
@@ -140,7 +140,8 @@ void SocketTransport::Send(const std::vector<Receiver>& to, std::vector<ConstSpa
          [](SocketPeer& peer, const Receiver& receiver, int64_t bytes, const std::shared_ptr<Outgoing>& message) {
            const Header header{FrameType::kMessage, static_cast<uint32_t>(bytes), receiver.id};
            const bool is_copied = bytes <= kCopied && peer.copied_bytes() <= kMaxCopied;
-           is_copied ? peer.PushCopy(header, message->spans) : peer.Push(header, message);
+           is_copied ? peer.PushCopy(header, message->spans, receiver.priority)
+                     : peer.Push(header, message, receiver.priority);
            return !is_copied;
          });
 }
@@ -153,7 +154,7 @@ void SocketTransport::SendAs(const std::vector<Receiver>& to, std::vector<ConstS
   if (inbox_.IsCancelled(call)) return;
   const bool was_idle = callbacks_.empty() && !callbacks_.running();
   auto message = std::make_shared<Outgoing>(Outgoing{call, std::move(spans), /*receivers=*/1, bytes.status(),
-                                                     std::move(done)});  // this function counts as one receiver
+                                                     std::move(done)});  // counts this function until it calls Finish
   if (bytes.ok()) {
     for (const Receiver& receiver : to) {
       const Result<SocketPeer*> found = Find(receiver.process);

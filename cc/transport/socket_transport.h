@@ -3,8 +3,8 @@
 //   class TcpTransport : public SocketTransport { ... };   // reads and writes the sockets, and detects their end
 //
 // The progress thread polls and reads the sockets and runs the callbacks, unless a thread in Help does so. When the
-// last call that needs messages has ended, the progress thread pauses for a moment: the thread of the next call may
-// then be in Help and receive that call's messages itself. The progress thread also finds silent hosts: a process
+// last call that needs messages has ended, the progress thread pauses for a moment, because the thread of the next call
+// may then be in Help and receive that call's messages itself. The progress thread also finds silent hosts: a process
 // counts as gone if its host has not answered for `silence`. Flush sends from the calling thread. The progress thread
 // later sends the bytes that the kernel did not accept at once. A small message is copied, and counts as sent at once.
 // Cancel destroys dropped callbacks while it holds a lock. Destructors of objects that these callbacks own must
@@ -40,10 +40,11 @@ struct SocketPeer {
   explicit SocketPeer(uint32_t process) : process(process) {}
   virtual ~SocketPeer() = default;
 
-  // Queues a message. Its spans are read until SocketTransport::Finish is called for the message.
-  virtual void Push(const Header& header, std::shared_ptr<Outgoing> message) = 0;
+  // Queues a message. Its spans are read until SocketTransport::Finish is called for the message. `priority`: see
+  // Receiver.
+  virtual void Push(const Header& header, std::shared_ptr<Outgoing> message, uint32_t priority) = 0;
   // Queues a copy of the payload.
-  virtual void PushCopy(const Header& header, const std::vector<ConstSpan>& payload) = 0;
+  virtual void PushCopy(const Header& header, const std::vector<ConstSpan>& payload, uint32_t priority) = 0;
   virtual size_t copied_bytes() const = 0;
   // Returns whether the transport reads nothing from the process until a message is posted.
   virtual bool waits() const = 0;

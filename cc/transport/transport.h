@@ -71,8 +71,8 @@ struct MessageId {
   }
 };
 
-// Memory that holds the bytes [at, at + bytes) of a message. The spans of a message ascend. The gaps between spans are
-// not sent.
+// Memory that holds the bytes [at, at + bytes) of a message. A message's spans are in ascending order. The gaps between
+// spans are not sent.
 template <typename Byte>
 struct BasicSpan {
   Byte* data = nullptr;
@@ -85,6 +85,9 @@ using ConstSpan = BasicSpan<const std::byte>;
 struct Receiver {
   uint32_t process;
   MessageId id;
+  // Messages of priority 0 are sent first. If a transport has fewer priorities, the message gets the transport's last
+  // priority. Most transports have only one.
+  uint32_t priority = UINT32_MAX;
 };
 
 // Reports that a message has arrived. If `view` is null, the bytes are in the posted spans. Otherwise byte `at` of the
@@ -141,8 +144,8 @@ using TakeExchanged = std::function<bool(const std::vector<Exchanged>&)>;
 class PendingExchange {
  public:
   struct Limits {
-    std::chrono::nanoseconds arrivals;  // from the start of Finish until all ranks have joined
-    std::chrono::nanoseconds end;       // from this rank's arrival until all ranks have read the bytes
+    std::chrono::nanoseconds arrivals;  // maximum time from the start of Finish until all ranks have joined
+    std::chrono::nanoseconds end;       // maximum time from this rank's arrival until all ranks have read the bytes
   };
 
   virtual ~PendingExchange() = default;
@@ -158,9 +161,9 @@ class LossyTransport;
 class Transport {
  public:
   static constexpr size_t kMaxNotice = 20 << 10;              // bytes
-  static constexpr int64_t kMaxMessage = int64_t{256} << 10;  // bytes of a segment, gaps included
+  static constexpr int64_t kMaxMessage = int64_t{256} << 10;  // maximum number of bytes in a segment, gaps included
   static constexpr int64_t kMaxEarlyBytes = int64_t{64} << 20;
-  static constexpr int64_t kMaxSmall = 16 << 10;  // bytes; rails keep messages up to this size in order with notices
+  static constexpr int64_t kMaxSmall = 16 << 10;  // bytes; rails deliver messages up to this size in order with notices
   static constexpr int64_t kMaxExchanged = 64 << 10;
 
   // The events of a transport. They run under the same rules as callbacks.

@@ -29,7 +29,7 @@ Groups = tuple[tuple[Device, ...], ...]
 
 
 class AllowedDrop(NamedTuple):
-    """The parts of a sum that may be lost on the way to the rank that adds them.
+    """The parts of a sum that the network may lose on the way to the rank that sums them.
 
     The sum's first operand marks the segments that must arrive. The first result marks the segments of this rank that
     are reported as lost.
@@ -37,16 +37,18 @@ class AllowedDrop(NamedTuple):
     Attributes:
       shares: for each of the other operands, the share that may be lost.
       segment_bytes: bytes of each segment of an operand.
-      time_limit_s: how long no segment may be lost, in seconds from the arrival of the rank that adds; 0: the time
-        limit follows the median of earlier calls; None: segments that the network loses may be lost at any time.
+      time_limit_s: seconds for which the summing rank, from its own arrival, waits for all segments; only then may
+        segments be lost. 0: the limit follows the median of earlier calls. None: segments may be lost at any time.
       makes_up: whether a lost segment counts as the mean of the other ranks' segments. If not, it counts as zeros and
         is reported.
+      priority: the priority of the sum's packets, 0 first; None: the last priority.
     """
 
     shares: tuple[float, ...]
     segment_bytes: int
     time_limit_s: float | None = None
     makes_up: bool = True
+    priority: int | None = None
 
 
 class Site(NamedTuple):

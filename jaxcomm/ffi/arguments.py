@@ -42,6 +42,7 @@ class UdpConnection(Struct):
         ("seals", c_char_p),
         ("packet_bytes", c_int64),
         ("window", c_int64),
+        ("priorities", c_int64),
     )
 
 

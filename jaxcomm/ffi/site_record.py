@@ -46,7 +46,7 @@ class SiteRecord(NamedTuple):
     groups_by_operand: bool
     groups: Sequence[SiteGroup]
     rule: tuple[int, float, bool, Sequence[tuple[int, str]]] | None = None
-    drop: tuple[Sequence[float], int, float | None, bool] | None = None
+    drop: tuple[Sequence[float], int, float | None, bool, int | None] | None = None
     between: tuple[int, int, int, str] | None = None
 
     def encode(self) -> str:
@@ -62,12 +62,14 @@ class SiteRecord(NamedTuple):
             fields += [text for at, rail in lost_rails for text in (_number(at), _text(rail))]
         fields.append(_number(self.drop is not None))
         if self.drop is not None:
-            shares, segment_bytes, time_limit_s, makes_up = self.drop
+            shares, segment_bytes, time_limit_s, makes_up, priority = self.drop
             fields += [_number(len(shares)), *map(_real, shares), _number(segment_bytes)]
             fields += [
                 _number(time_limit_s is not None),
                 *([] if time_limit_s is None else [_real(time_limit_s)]),
                 _number(makes_up),
+                _number(priority is not None),
+                *([] if priority is None else [_number(priority)]),
             ]
         fields.append(_number(self.between is not None))
         if self.between is not None:

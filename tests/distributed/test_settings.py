@@ -9,6 +9,7 @@ import pytest
 from jaxcomm.distributed.connect.settings import Settings, from_environment, udp_paths
 from jaxcomm.distributed.launch.job import is_job
 from jaxcomm.distributed.rails.named_rails import NamedRail, named_rails
+from jaxcomm.environment import udp_priorities
 from jaxcomm.errors import JaxcommError
 
 
@@ -85,11 +86,23 @@ def test_udp_rails_have_one_path_unless_more_are_set() -> None:
     assert [udp_paths({}), udp_paths({"JAXCOMM_UDP_PATHS": "64"})] == [1, 64]
 
 
+def test_the_paths_of_all_priorities_together_have_a_limit() -> None:
+    settings = {"JAXCOMM_UDP_PRIORITIES": "8", "JAXCOMM_UDP_PATHS": "8"}
+    assert [udp_priorities({}), udp_priorities(settings), udp_paths(settings)] == [1, 8, 8]
+    with pytest.raises(JaxcommError) as found:
+        from_environment({**settings, "JAXCOMM_UDP_PATHS": "9"})
+    assert str(found.value) == (
+        "JAXCOMM_UDP_PATHS is '9'; it is a number of paths, 1 to 8.\n"
+        "  Cure: set it to 8 or less, or set JAXCOMM_UDP_PRIORITIES to fewer priorities."
+    )
+
+
 @pytest.mark.parametrize(
     ("name", "value"),
     [
         ("TRANSPORT", "ucx"),
         *(("UDP_PATHS", value) for value in ("0", "65", "-1", "2.5", "many", "9" * 9)),
+        *(("UDP_PRIORITIES", value) for value in ("0", "9", "high")),
         *(("CONNECT_TIMEOUT_S", value) for value in ("0", "-1", "nan", "inf", "soon", "1e9")),
     ],
 )

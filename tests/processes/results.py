@@ -5,6 +5,7 @@ Words: "lax", or "alone" for ours without lax's; paths of plans for the job's ra
 
 from __future__ import annotations
 
+import dataclasses
 import hashlib
 import sys
 from collections.abc import Callable
@@ -110,7 +111,8 @@ class Cases:
         def lossy(ops: Any, x: Any) -> Any:
             if ops is lax:
                 return lax.psum(x, "d"), lax.psum(x, "d", axis_index_groups=pairs)
-            network, late = (Drop(0.3, policy, segment_bytes=1024) for policy in ("network", "deadline"))
+            drop = Drop(0.3, segment_bytes=1024, priorities={"float64": 0, "bfloat16": 2})
+            network, late = (dataclasses.replace(drop, policy=policy) for policy in ("network", "deadline"))
             return ops.psum(x, "d", drop=network), ops.psum(x, "d", drop=late, axis_index_groups=pairs)
 
         pairs = [[i, i + 1] for i in range(0, n, 2)]

@@ -39,7 +39,9 @@ def plans(tmp_path_factory: pytest.TempPathFactory) -> list[Path]:
     return files
 
 
-def run(beside: str, plans: list[Path], transport: str, *, devices: int = 1, rails: str = "") -> list[Process]:
+def run(
+    beside: str, plans: list[Path], transport: str, *, devices: int = 1, rails: str = "", priorities: int = 1
+) -> list[Process]:
     found = jobs.run(
         "tests.processes.results",
         beside,
@@ -48,6 +50,7 @@ def run(beside: str, plans: list[Path], transport: str, *, devices: int = 1, rai
         devices=devices,
         transport=transport,
         JAXCOMM_RAILS=rails,
+        JAXCOMM_UDP_PRIORITIES=str(priorities),
     )
     for process in found:
         assert process.status == 0, process.output
@@ -89,11 +92,13 @@ def test_two_devices_per_process_over_two_rails_agree_with_lax() -> None:
     check_beside_lax(run("lax", [], "tcp", devices=2, rails="127.0.0.1,127.0.0.2"))
 
 
-@pytest.mark.parametrize(("transport", "planned"), [("tcp", True), ("udp", False)])
+@pytest.mark.parametrize(
+    ("transport", "planned", "priorities"), [("tcp", True, 1), ("udp", False, 1), ("udp", False, 3)]
+)
 def test_every_transport_gives_the_same_bits(
-    transport: str, planned: bool, by_shm: list[Process], plans: list[Path]
+    transport: str, planned: bool, priorities: int, by_shm: list[Process], plans: list[Path]
 ) -> None:
-    found = run("alone", plans * planned, transport)
+    found = run("alone", plans * planned, transport, priorities=priorities)
     if planned:
         check_that_plans_were_followed(found)
     for process, expected in zip(found, by_shm, strict=True):

@@ -80,6 +80,31 @@ def test_within_a_process_no_network_loses_anything(mesh, check_vma, policy):
     jax.tree.map(np.testing.assert_array_equal, sums, run(mesh, lambda x: jaxcomm.psum(x, "data"), tree))
 
 
+@pytest.mark.parametrize(
+    ("priorities", "calls"),
+    [(None, [(None, 7)]), ("2", [(0, 1), (1, 6)]), ("8", [(0, 1), (1, 1), (2, 1), (7, 4)])],
+)
+def test_the_tensors_of_a_priority_are_one_call_and_later_priorities_are_the_last(mesh, monkeypatch, priorities, calls):
+    if priorities:
+        monkeypatch.setenv("JAXCOMM_UDP_PRIORITIES", priorities)
+    tree = {f"layer {i}": gradients(i) for i in range(6)} | {"without": gradients(6)}
+    given = {f"layer {i}": i if i < 3 else 57 + i for i in range(6)}
+    drop = Drop(0.9, "network", segment_bytes=1024, priorities=given)
+    cut = lambda x: jaxcomm.psum(x, "data", drop=drop)  # noqa: E731
+    mapped = jax.make_jaxpr(lambda x: run(mesh, cut, x))(tree)
+    found = [each.params["drop"] for each in equations(mapped.jaxpr) if each.params.get("drop")]
+    assert [(each.priority, len(each.shares)) for each in found] == calls
+    sums = run(mesh, cut, tree)
+    jax.tree.map(np.testing.assert_array_equal, sums, run(mesh, lambda x: jaxcomm.psum(x, "data"), tree))
+
+
+def equations(jaxpr):
+    for equation in jaxpr.eqns:
+        yield equation
+        for inner in jax.extend.core.jaxprs_in_params(equation.params):
+            yield from equations(inner)
+
+
 def test_within_a_process_nothing_is_late_and_fed_back(mesh):
     transformation = bounded_drop("data", Drop(0.9, "deadline", segment_bytes=1024))
 
@@ -113,9 +138,10 @@ def test_floats_of_8_bits_are_summed_whole_as_without_a_loss(mesh):
     np.testing.assert_array_equal(ours, run(mesh, lambda x: jax.lax.psum(x, "data"), g))
 
 
-def test_a_bound_of_no_tensor_is_refused(mesh):
-    drop = Drop(bounds={"kernle": 0.0})
-    with pytest.raises(ValueError, match=r"bounds\['kernle'\] names no tensor here; the tensors are 'bias', 'kernel'"):
+@pytest.mark.parametrize("part", ["bounds", "priorities"])
+def test_a_part_for_no_tensor_is_refused(mesh, part):
+    drop = Drop(**{part: {"kernle": 0}})
+    with pytest.raises(ValueError, match=rf"{part}\['kernle'\] names no tensor here; the tensors are 'bias', 'kernel'"):
         run(mesh, lambda x: jaxcomm.psum(x, "data", drop=drop), {"kernel": gradients(), "bias": gradients()})
 
 
@@ -271,6 +297,9 @@ def test_donated_gradients_are_not_needed_any_more(mesh):
         ({"policy": "deadline", "seconds": "soon"}, "seconds is 'soon'; it is \"auto\" or a number above 0"),
         ({"seconds": 0.1}, 'seconds is 0.1 with the policy "agreed"; only "deadline" has a time limit'),
         ({"policy": "network", "segment_bytes": 1016}, '1016; with the policy "network" it must be 1024 or more'),
+        ({"priorities": ["a"]}, r"priorities is \['a'\]; it maps tensors' names to numbers"),
+        ({"priorities": {"a": -1}}, r"priorities\['a'\] is -1; it is a whole number from 0 to 63"),
+        ({"priorities": {"a": 0.5}}, r"priorities\['a'\] is 0.5"),
         ({"segment_bytes": 12}, "segment_bytes is 12; it must be a positive multiple of 8"),
         ({"segment_bytes": 4096.0}, "segment_bytes is 4096.0; it must be a positive multiple of 8"),
     ],

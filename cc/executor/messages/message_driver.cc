@@ -156,11 +156,13 @@ void MessageDriver::Post(const std::shared_ptr<MessageCall>& call, const Message
 
 void MessageDriver::Send(const std::shared_ptr<MessageCall>& call, const MessageStep& step) {
   const MessageTask& task = call->task(step);
+  const std::optional<AllowedLoss>& loss = call->site().collective().loss;
+  const uint32_t priority = loss ? loss->priority : Receiver().priority;
   std::vector<Receiver> to;
   to.reserve(step.peers.size());
   for (const uint32_t index : step.peers) {
     const MessageTask::Peer& peer = task.peers[index];
-    to.push_back({call->site().ranks()[call->RankOf(step.local, peer.rank)].process, call->Id(step, peer)});
+    to.push_back({call->site().ranks()[call->RankOf(step.local, peer.rank)].process, call->Id(step, peer), priority});
   }
   const MessageMemory& memory = call->memory(step.local);
   const Sent done = [this, call, step](const Status& status) {
@@ -191,7 +193,7 @@ void MessageDriver::SendNotice(const std::vector<uint32_t>& processes, const std
 }
 
 // If ranks disagree about the call, notifies the processes of all groups, because other groups' ranks may disagree as
-// well. Any other error, such as a late rank, concerns only this process's groups.
+// well. Any other error, such as a missed deadline, concerns only this process's groups.
 void MessageDriver::SendFailure(const MessageSite& site, const CallId& id, const Status& why) {
   SendNotice(why.code() == Code::kInvalidArgument ? site.ranks().everybody() : site.ranks().others(),
              Encode(Failure{id, why, site.step(), calls_.GoneOf(site, why)}));

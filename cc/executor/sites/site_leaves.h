@@ -26,8 +26,8 @@ namespace jaxcomm {
 
 // The part of a sum that the network may lose.
 struct AllowedLoss {
-  std::vector<double> shares;  // by leaf: the part of each message that may be lost
-  int64_t segment_bytes = 0;   // the size of the segments of a leaf; each segment is important or not
+  std::vector<double> shares;  // by leaf: the largest share of each message's bytes that may be lost
+  int64_t segment_bytes = 0;   // the size of a leaf's segments, each of which is important or not as a whole
   // The time limit within which nothing may be lost. It begins when the adding rank arrives. 0: the time limit follows
   // the median of the earlier calls. nullopt: there is no time limit, so bytes may be lost at any time.
   std::optional<double> time_limit_s = std::nullopt;
@@ -35,6 +35,7 @@ struct AllowedLoss {
   // zeros, and the rank gets a report of its lost segments. Reports need a time limit, because segments are always lost
   // as a whole only with a time limit.
   bool makes_up = true;
+  uint32_t priority = UINT32_MAX;  // of the sum's messages; see Receiver
 
   bool has_reports() const { return !makes_up; }
 
@@ -73,7 +74,7 @@ class SiteLeaves {
 
   Layout layout_;
   std::vector<ReduceFn> reduces_;        // one per leaf
-  std::vector<int64_t> first_segments_;  // by leaf; only for lossy sums
+  std::vector<int64_t> first_segments_;  // by leaf, only for lossy sums: the index of the leaf's first segment
   bool streams_ = false, is_small_ = false;
 };
 

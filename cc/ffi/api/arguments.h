@@ -6,7 +6,7 @@
 
 namespace jaxcomm {
 
-// The keys with which a connection over TCP is encrypted, 28 bytes each; null if it is not encrypted.
+// The keys with which a connection over TCP is encrypted, 28 bytes each; null if the connection is not encrypted.
 struct ConnectionKeys {
   const uint8_t* sends;     // for outgoing bytes
   const uint8_t* receives;  // for incoming bytes
@@ -21,6 +21,7 @@ struct UdpConnection {
   const char* seals;  // "siphash", with keys of 16 bytes; "gmac" or "gcm", with keys of 28 bytes
   int64_t packet_bytes;
   int64_t window;
+  int64_t priorities;  // each has an equal number of paths
 };
 
 // The socket, address and keys of a connection over libfabric.
@@ -35,7 +36,7 @@ struct FabricConnection {
 // The shares of the rails to a process.
 struct RailShares {
   const int64_t* min_bytes;  // by range: the minimum number of bytes of the range's calls
-  const uint32_t* shares;    // [range, rail], in units of 1/1024
+  const uint32_t* shares;    // by [range, rail]: the share, in units of 1/1024
   int64_t ranges;
   int64_t rails;
 };
@@ -49,7 +50,7 @@ struct MessageRun {
   const uint32_t* devices;    // by rank
   int64_t ranks;
   std::byte* bytes;   // the buffers of this process's ranks, one after the other
-  int64_t num_bytes;  // the bytes of one buffer
+  int64_t num_bytes;  // the size of one buffer in bytes
 };
 
 // The rules by which the collectives of unchanged programs choose their lists of messages.
@@ -63,7 +64,7 @@ struct CollectiveLists {
   const char* plan;
   int64_t ranks;
   const int64_t* min_bytes;  // by range: the smallest size in bytes, ascending from 0
-  const char* names;         // a line for each range: a list's name and its schedule's kind; empty without a list
+  const char* names;         // a line for each range: a list's name and its schedule's kind; empty if there is no list
   int64_t ranges;
   int64_t tries;  // not 0 if the plan's schedules are in a trial
 };
@@ -73,8 +74,8 @@ struct PlanSwitch {
   const char* plan;  // "" if calls no longer follow a plan
   int64_t ranks;
   const int64_t* min_bytes;  // by range
-  const char* names;         // a line for each range
-  const int64_t* sizes;      // [range, rank], the bytes of each list; 0 if calls of this range follow no plan
+  const char* names;         // a line for each range: the name of the range's lists
+  const int64_t* sizes;      // by [range, rank]: the list's size in bytes; 0 if calls of this range follow no plan
   const char* bytes;         // the lists, one after the other
   int64_t ranges;
   const uint64_t* communicators;

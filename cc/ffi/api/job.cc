@@ -103,7 +103,7 @@ UdpPath PathOf(const UdpConnection& given) {
     sockets.push_back({given.sockets[i], PacketKeysOf(kind, given.keys + 2 * key_bytes * static_cast<size_t>(i))});
   }
   return {given.connection, std::move(sockets), static_cast<uint32_t>(given.packet_bytes),
-          static_cast<uint32_t>(given.window)};
+          static_cast<uint32_t>(given.window), static_cast<uint32_t>(given.priorities)};
 }
 
 FabricPath PathOf(const FabricConnection& given) {

@@ -13,7 +13,7 @@ namespace jaxcomm {
 namespace {
 
 constexpr int64_t kMost = std::numeric_limits<int64_t>::max();
-constexpr int64_t kNoRank = -2, kMostRanks = 1 << 20, kMostBytes = int64_t{1} << 40;
+constexpr int64_t kNoRank = -2, kMostRanks = 1 << 20, kMostBytes = int64_t{1} << 40, kMostPriority = 63;
 
 // Reads the fields of a record in order. After a damaged field, numbers are 0, texts are "", and lists end.
 class FieldReader {
@@ -159,6 +159,7 @@ Result<SiteRecord> SiteRecord::Decode(std::string_view bytes) {
     record.loss->segment_bytes = in.Number(1, kMostBytes);
     if (in.Flag()) record.loss->time_limit_s = in.Real();
     record.loss->makes_up = in.Flag();
+    if (in.Flag()) record.loss->priority = static_cast<uint32_t>(in.Number(0, kMostPriority));
   }
   if (in.Flag()) {
     record.between.emplace();

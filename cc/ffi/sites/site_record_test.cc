@@ -56,7 +56,7 @@ TEST(SiteRecord, SaysWhereItIsDamaged) {
 }
 
 TEST(SiteRecord, RefusesFieldsThatDoNotFitTogether) {
-  const std::string late = "1 1 4602678819172646912 0 0 0 0 ", drop = "0 1 1 0 1024 1 4602678819172646912 1 ",
+  const std::string late = "1 1 4602678819172646912 0 0 0 0 ", drop = "0 1 1 0 1024 1 4602678819172646912 1 1 7 ",
                     between = "1 0 0 0 0: ";
   const std::pair<std::string, std::string> cases[] = {
       {"0 0 " + kNone, "it has no group"},

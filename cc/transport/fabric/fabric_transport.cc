@@ -26,7 +26,8 @@ void Abandon(std::unique_ptr<Endpoint> endpoint, std::shared_ptr<Arena> arena) {
 
 }  // namespace
 
-// A job of two processes has windows of 16 frames of each size. In larger jobs the windows shrink.
+// The windows have 16 frames of each size in small jobs. In larger jobs they shrink, down to 4 small frames and 2 large
+// frames.
 FabricTransport::Windows FabricTransport::WindowsOf(uint32_t processes) {
   const uint32_t others = std::max(processes, 2u) - 1;
   return {std::clamp(128 / others, 4u, 16u), std::clamp(64 / others, 2u, 16u)};
@@ -123,7 +124,7 @@ Status FabricTransport::Connect(Lock& lock, uint32_t process, const FabricPath& 
   peer->Restart(path, address, ++paths_);
   const std::vector<std::byte> trial(kMaxMessage);
   peer->PushCopy({static_cast<FrameType>(kTrial), static_cast<uint32_t>(kMaxMessage), MessageId()},
-                 {{trial.data(), kMaxMessage, 0}});
+                 {{trial.data(), kMaxMessage, 0}}, /*priority=*/0);
   send(path.connection, &kExpects, 1, MSG_DONTWAIT | MSG_NOSIGNAL);
   Wake();
   return Status();
@@ -167,7 +168,7 @@ void FabricTransport::Fence(uint32_t process, const Status& why) {
   if (!callbacks_.empty()) Wake();  // AddPeer waits for the callbacks of unsent messages
 }
 
-// The process itself acknowledges frames, not its host, and a process may be stopped. So only two things count as
+// Frames are acknowledged by the process, not by its host, and a process may be stopped. So only two things count as
 // unanswered: frames that the process should have received, and questions over the connection that its host has not yet
 // acknowledged.
 SendProgress FabricTransport::ProgressTo(uint32_t process) {
@@ -181,7 +182,7 @@ SendProgress FabricTransport::ProgressTo(uint32_t process) {
   return {peer.confirmed, frames + questions, /*repeats=*/true};
 }
 
-// A process whose slots are held by views cannot send until the views end.
+// Lets views keep half of the window, because a process cannot send while views hold all slots of its window.
 bool FabricTransport::MayKeep(uint32_t process) {
   Lock lock(mutex_);
   const auto found = peers_.find(process);

@@ -19,8 +19,8 @@
 
 namespace jaxcomm {
 
-// The bytes over the connection beside a path. kExpects: frames of the path are received from now on. kHere answers
-// kAsk.
+// The bytes that the two sides send over the connection beside a path. kExpects: the sender receives frames of the path
+// from now on. kHere answers kAsk.
 constexpr std::byte kExpects{'+'}, kAsk{'?'}, kHere{'!'};
 
 struct FabricTransport::Peer : SocketPeer {
@@ -33,16 +33,17 @@ struct FabricTransport::Peer : SocketPeer {
   // The frames of one size. The counts start at 0 with each path and are modulo 2^32.
   struct Lane {
     std::deque<Frame> frames;
-    uint32_t sent = 0, freed_there = 0;             // own frames: sent, and freed by the process
-    uint32_t arrived = 0, freed = 0, reported = 0;  // frames of the process: arrived, freed, and reported as freed
+    uint32_t sent = 0, freed_there = 0;  // numbers of frames that this side sent, and that the process has freed since
+    // Numbers of the process's frames: that arrived, that this side freed, and that it reported as freed.
+    uint32_t arrived = 0, freed = 0, reported = 0;
   };
 
   using SocketPeer::SocketPeer;
 
-  void Push(const Header& header, std::shared_ptr<Outgoing> message) override {
+  void Push(const Header& header, std::shared_ptr<Outgoing> message, uint32_t /*priority*/) override {
     LaneOf(header).frames.push_back({header, {}, std::move(message)});
   }
-  void PushCopy(const Header& header, const std::vector<ConstSpan>& payload) override {
+  void PushCopy(const Header& header, const std::vector<ConstSpan>& payload, uint32_t /*priority*/) override {
     std::vector<std::byte> copy;
     for (const ConstSpan& span : payload) copy.insert(copy.end(), span.data, span.data + span.bytes);
     copied += copy.size();
@@ -80,7 +81,7 @@ struct FabricTransport::Peer : SocketPeer {
   Lane& LaneOf(const Header& header) { return lanes[header.bytes > Transport::kMaxNotice ? kLarge : kSmall]; }
   uint32_t sent() const { return lanes[kSmall].sent + lanes[kLarge].sent; }
   uint32_t arrived() const { return lanes[kSmall].arrived + lanes[kLarge].arrived; }
-  // Returns whether frames are queued, or were sent and the process has not yet freed their slots.
+  // Returns whether frames are queued, or the process has not yet freed the slots of all sent frames.
   bool has_frames() const {
     for (const Lane& lane : lanes) {
       if (!lane.frames.empty() || lane.sent != lane.freed_there) return true;
@@ -91,8 +92,8 @@ struct FabricTransport::Peer : SocketPeer {
     return arrived() != reported_arrived || lanes[kSmall].freed != lanes[kSmall].reported ||
            lanes[kLarge].freed != lanes[kLarge].reported;
   }
-  // Returns the number of frames that the process has not acknowledged, although it has answered a later question over
-  // the connection. A stopped process answers no questions, so its frames do not count.
+  // Returns the number of frames that the process has not acknowledged, although it has answered a question that was
+  // sent after these frames. A stopped process answers no questions, so the frames sent to it do not count.
   uint32_t unanswered() const {
     const auto missing = static_cast<int32_t>(answered - arrived_there);
     return missing > 0 ? static_cast<uint32_t>(missing) : 0;
@@ -104,18 +105,18 @@ struct FabricTransport::Peer : SocketPeer {
   std::array<Lane, kFrameSizes> lanes;
   size_t copied = 0;
   uint32_t next = 0;                // number of the small frame that is delivered next
-  std::map<uint32_t, Slot*> ahead;  // small frames that arrived before the next one, by number
-  std::deque<Slot*> waiting;        // frames for which the early messages leave no room
+  std::map<uint32_t, Slot*> ahead;  // later small frames that have already arrived, by number
+  std::deque<Slot*> waiting;        // frames that wait because early messages leave no room for them
   uint32_t arrived_there = 0;       // number of own frames that have arrived at the process
-  uint64_t confirmed = 0;           // the same, summed over this path and all previous paths
+  uint64_t confirmed = 0;           // arrived_there, summed over this path and all previous paths
   uint32_t reported_arrived = 0;    // number of arrived frames that this side has acknowledged
   Clock::time_point unreported_since;
-  bool is_expected = false;  // the process receives frames of this path; before, frames would be dropped
-  // Whether a question over the connection has no answer yet. The numbers of frames that were sent before the latest
-  // question and before the last answered question.
+  bool is_expected = false;  // whether the process receives frames of this path yet; if not, it would drop them
+  // is_asked: whether a question over the connection has no answer yet. asked and answered: the numbers of frames that
+  // were sent before the latest question, and before the latest answered question.
   bool is_asked = false;
   uint32_t asked = 0, answered = 0;
-  uint32_t looked_arrived = 0;  // arrived_there at the last search for silent hosts
+  uint32_t looked_arrived = 0;  // value of arrived_there at the last search for silent hosts
   ConnectionWatch watch;
   int64_t forged = 0;
 };

@@ -13,16 +13,18 @@ namespace {
 
 constexpr int kEvents = 64;
 constexpr std::chrono::seconds kDeparture(2);
-// The longest sleep while frames are under way, and the longest sleep otherwise. Many providers make progress only when
-// they are polled.
+// The longest sleeps: kBusySleep while frames are under way, kIdleSleep otherwise. Many providers make progress only
+// when they are polled.
 constexpr std::chrono::milliseconds kBusySleep(5), kIdleSleep(50);
 // A provider may refuse frames until it has connected to a process. After this number of refusals the thread sleeps
 // between two polls.
 constexpr int kEagerRefusals = 100;
-// The pause after the descriptor reported a completion but there was none: while frames are under way, and otherwise.
+// Pauses after the descriptor has reported a completion but there was none: kShortPause while frames are under way,
+// kLongPause otherwise.
 constexpr std::chrono::microseconds kShortPause(10), kLongPause(200);
 
-// Returns the pause before the next poll of a provider without a descriptor. It grows with the number of polls so far.
+// Returns the pause before the next poll of a provider without a descriptor. The pause grows with `polls`, the number
+// of polls so far.
 std::chrono::microseconds PauseAfter(int polls) {
   return std::chrono::microseconds(polls < 100 ? 10 : polls < 200 ? 100 : 1000);
 }
@@ -50,7 +52,7 @@ bool FabricTransport::HasMore() const {
   });
 }
 
-// Receives into the slots of views that have ended.
+// Posts the receives that libfabric has refused, and receives into the slots of views that have ended.
 void FabricTransport::ReceiveAgain() {
   std::vector<Slot*> slots;
   slots.swap(to_receive_);
@@ -148,7 +150,7 @@ void FabricTransport::Depart(Lock& lock) {
   const auto deadline = Clock::now() + kDeparture;
   for (const bool says_goodbye : {false, true}) {
     for (const auto& [process, peer] : peers_) {
-      if (says_goodbye && peer->gone.ok()) peer->PushCopy({FrameType::kGoodbye, 0, MessageId()}, {});
+      if (says_goodbye && peer->gone.ok()) peer->PushCopy({FrameType::kGoodbye, 0, MessageId()}, {}, /*priority=*/0);
     }
     do Await(lock, kBusySleep);
     while (HasMore() && Clock::now() < deadline);

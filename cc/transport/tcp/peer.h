@@ -21,10 +21,10 @@ namespace jaxcomm {
 struct TcpTransport::Peer : SocketPeer {
   Peer(uint32_t process, Inbox* inbox) : SocketPeer(process), reader(process, inbox) {}
 
-  void Push(const Header& header, std::shared_ptr<Outgoing> message) override {
+  void Push(const Header& header, std::shared_ptr<Outgoing> message, uint32_t /*priority*/) override {
     outbox.Push(header, std::move(message));
   }
-  void PushCopy(const Header& header, const std::vector<ConstSpan>& payload) override {
+  void PushCopy(const Header& header, const std::vector<ConstSpan>& payload, uint32_t /*priority*/) override {
     outbox.PushCopy(header, payload);
   }
   size_t copied_bytes() const override { return outbox.copied_bytes(); }

@@ -115,7 +115,7 @@ size_t SendDatagrams(int socket, const std::byte* bytes, const std::vector<size_
       };
       if (options->may_mark) {
         add(options->is_ipv6 ? IPPROTO_IPV6 : IPPROTO_IP, options->is_ipv6 ? IPV6_TCLASS : IP_TOS,
-            static_cast<int>(traffic_class));
+            traffic_class.byte());
       }
       if (runs[count] > 1) add(IPPROTO_UDP, kUdpSegment, static_cast<uint16_t>(sizes[packet]));
       if (control_bytes == 0) continue;

@@ -1,7 +1,7 @@
 // Sends or receives many packets with one system call, over a connected UDP socket.
 //
 //   Status status = PrepareDatagrams(socket, &options);
-//   const size_t taken = SendDatagrams(socket, bytes, sizes, kImportant, &options);   // `bytes`: contiguous packets
+//   const size_t taken = SendDatagrams(socket, bytes, sizes, {0, true}, &options);   // `bytes`: contiguous packets
 //   for (const Datagram& packet : received.Receive(socket)) ...   // `packet` is valid until the next Receive
 //
 // If the kernel can split and join packets (UDP_SEGMENT, UDP_GRO), it handles several packets as one. No function
@@ -20,13 +20,13 @@
 
 namespace jaxcomm {
 
-// The byte of a packet's IP header that switches read. The three highest bits of this byte select the packet's queue.
-// Switches serve the highest queue first. Important packets are marked ECN-capable. Source: Wang et al., "Towards
-// Domain-Specific Network Transport for Distributed DNN Training" (MLT), section 5.2.
-enum class TrafficClass : uint8_t {
-  kOrdinary = 0x00,
-  kImportant = 0x02,
-  kUrgent = 0xC2,  // important, and sent before all other packets
+// The part of a packet's IP header that switches read. Source: Wang et al., "Towards Domain-Specific Network Transport
+// for Distributed DNN Training" (MLT), section 5.2.
+struct TrafficClass {
+  uint8_t queue = 0;         // 0 to 7: the three highest bits; switches serve the highest queue first
+  bool is_important = true;  // important packets are marked ECN-capable
+
+  int byte() const { return queue << 5 | (is_important ? 0x02 : 0x00); }
 };
 
 // The capabilities of a socket.

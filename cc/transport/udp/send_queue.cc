@@ -9,27 +9,27 @@
 
 namespace jaxcomm {
 
-void SendQueue::Push(const Header& header, std::shared_ptr<Outgoing> message) {
-  PushCopy(header, {});
-  unsent_.back()->message = std::move(message);
+void SendQueue::Push(const Header& header, std::shared_ptr<Outgoing> message, size_t priority) {
+  PushCopy(header, {}, priority);
+  waiting_[priority].unsent.back()->message = std::move(message);
 }
 
-void SendQueue::PushCopy(const Header& header, const std::vector<ConstSpan>& payload) {
+void SendQueue::PushCopy(const Header& header, const std::vector<ConstSpan>& payload, size_t priority) {
   auto frame = std::make_shared<Frame>();
   frame->header = header;
+  frame->priority = priority;
   frame->bytes = frame->reliable = kHeaderBytes + header.bytes;
   frame->own.reserve(payload.empty() ? kHeaderBytes : frame->bytes);
   frame->own.resize(kHeaderBytes);
   EncodeHeader(header, frame->own.data());
   for (const ConstSpan& span : payload) frame->own.insert(frame->own.end(), span.data, span.data + span.bytes);
-  copied_bytes_ += frame->own.size();
-  waiting_bytes_ += frame->bytes;
-  unsent_.push_back(std::move(frame));
+  Add(std::move(frame));
 }
 
 void SendQueue::PushLossy(const MessageId& id, std::vector<bool> important, const LossLimit& limit,
-                          std::shared_ptr<Outgoing> message) {
+                          std::shared_ptr<Outgoing> message, size_t priority) {
   auto frame = std::make_shared<Frame>();
+  frame->priority = priority;
   const size_t front = LossyFrontBytes(important.size());
   frame->reliable = frame->bytes = static_cast<uint32_t>(front);
   frame->may_lose = static_cast<uint32_t>(limit.bytes);
@@ -44,9 +44,24 @@ void SendQueue::PushLossy(const MessageId& id, std::vector<bool> important, cons
   frame->own = EncodeLossy(frame->header, {frame->reliable, frame->may_lose, std::move(important)});
   frame->message = std::move(message);
   frame->is_lossy = true;
+  Add(std::move(frame));
+}
+
+void SendQueue::Add(std::shared_ptr<Frame> frame) {
+  Waiting& waiting = waiting_[frame->priority];
   copied_bytes_ += frame->own.size();
-  waiting_bytes_ += frame->bytes;
-  unsent_.push_back(std::move(frame));
+  waiting.bytes += frame->bytes;
+  waiting.unsent.push_back(std::move(frame));
+}
+
+bool SendQueue::is_waiting() const {
+  return std::any_of(waiting_.begin(), waiting_.end(), [](const Waiting& waiting) { return waiting.has_frames(); });
+}
+
+size_t SendQueue::NextPriority() const {
+  size_t path = 0;
+  while (!has_next(path)) ++path;
+  return PriorityOf(path);
 }
 
 bool SendQueue::has_next() const {
@@ -60,12 +75,14 @@ bool SendQueue::has_next(size_t number) const {
   const Path& path = paths_[number];
   if (path.under_way.size() + 1 >= kAnsweredPackets) return false;
   if (path.under_way_bytes > 0 && path.under_way_bytes + static_cast<int64_t>(fragment_) > window_) return false;
-  return !lost_.empty() || (!unsent_.empty() && MayBegin(*unsent_.front()));
+  const Waiting& waiting = waiting_[PriorityOf(number)];
+  return !waiting.lost.empty() || (!waiting.unsent.empty() && MayBegin(*waiting.unsent.front()));
 }
 
 // Retransmitted packets count as important.
-bool SendQueue::IsNextImportant() const {
-  return !lost_.empty() || unsent_.empty() || !MayLose({unsent_.front(), unsent_.front()->sent});
+bool SendQueue::IsNextImportant(size_t path) const {
+  const auto& [unsent, lost, bytes] = waiting_[PriorityOf(path)];
+  return !lost.empty() || unsent.empty() || !MayLose({unsent.front(), unsent.front()->sent});
 }
 
 bool SendQueue::MayBegin(const Frame& frame) const {
@@ -76,12 +93,13 @@ bool SendQueue::MayBegin(const Frame& frame) const {
 std::optional<PacketHeader> SendQueue::Next(int64_t now, std::byte* bytes, size_t* size, size_t number) {
   if (!has_next(number)) return std::nullopt;
   Path& path = paths_[number];
+  Waiting& waiting = waiting_[PriorityOf(number)];
   Fragment fragment;
-  if (!lost_.empty()) {
-    fragment = std::move(lost_.front());
-    lost_.pop_front();
+  if (!waiting.lost.empty()) {
+    fragment = std::move(waiting.lost.front());
+    waiting.lost.pop_front();
   } else {
-    fragment.frame = unsent_.front();
+    fragment.frame = waiting.unsent.front();
     Frame& frame = *fragment.frame;
     if (frame.sent == 0) {
       frame.number = next_frame_[KindOf(frame)]++;
@@ -90,12 +108,12 @@ std::optional<PacketHeader> SendQueue::Next(int64_t now, std::byte* bytes, size_
     }
     fragment.offset = frame.sent;
     frame.sent += static_cast<uint32_t>(Size(fragment));
-    if (frame.sent == frame.bytes) unsent_.pop_front();
+    if (frame.sent == frame.bytes) waiting.unsent.pop_front();
   }
   Frame& frame = *fragment.frame;
   *size = Size(fragment);
   Read(frame, fragment.offset, *size, bytes);
-  waiting_bytes_ -= static_cast<int64_t>(*size);
+  waiting.bytes -= static_cast<int64_t>(*size);
   fragment.sent = now;
   fragment.is_unsent = false;
   path.ends_message = frame.message != nullptr;
@@ -116,11 +134,14 @@ std::optional<PacketHeader> SendQueue::Next(int64_t now, std::byte* bytes, size_
 // Returns the number of messages that have been sent completely at least once, and have no droppable bytes in flight
 // on other paths.
 uint64_t SendQueue::SentWhole(size_t path) const {
-  const bool is_begun = !unsent_.empty() && unsent_.front()->sent > 0 && KindOf(*unsent_.front()) == 0;
-  uint64_t whole = is_begun ? unsent_.front()->number : next_frame_[0];
-  for (const Fragment& fragment : lost_) {
-    if (!fragment.is_unsent) break;
-    if (KindOf(*fragment.frame) == 0) whole = std::min(whole, fragment.frame->number);
+  uint64_t whole = next_frame_[0];
+  for (const auto& [unsent, lost, bytes] : waiting_) {
+    const bool is_begun = !unsent.empty() && unsent.front()->sent > 0 && KindOf(*unsent.front()) == 0;
+    if (is_begun) whole = std::min(whole, unsent.front()->number);
+    for (const Fragment& fragment : lost) {
+      if (!fragment.is_unsent) break;
+      if (KindOf(*fragment.frame) == 0) whole = std::min(whole, fragment.frame->number);
+    }
   }
   for (size_t other = 0; other < paths_.size(); ++other) {
     if (other == path || paths_[other].lossy_under_way == 0) continue;
@@ -150,14 +171,16 @@ SendQueue::Fragment SendQueue::TakeOldest(Path& path) {
 
 // Queues a packet for retransmission.
 void SendQueue::Wait(Fragment fragment, bool is_first) {
-  waiting_bytes_ += static_cast<int64_t>(Size(fragment));
-  lost_.insert(is_first ? lost_.begin() : lost_.end(), std::move(fragment));
+  Waiting& waiting = waiting_[fragment.frame->priority];
+  waiting.bytes += static_cast<int64_t>(Size(fragment));
+  waiting.lost.insert(is_first ? waiting.lost.begin() : waiting.lost.end(), std::move(fragment));
 }
 
-// If nothing waits to be sent, marks all paths without packets in flight as paused.
+// Marks the paths without packets in flight as paused if nothing of their priority waits to be sent.
 void SendQueue::NotePauses() {
-  if (is_waiting()) return;
-  for (Path& path : paths_) path.has_paused |= path.under_way.empty();
+  for (size_t i = 0; i < paths_.size(); ++i) {
+    if (!waiting_[PriorityOf(i)].has_frames()) paths_[i].has_paused |= paths_[i].under_way.empty();
+  }
 }
 
 size_t SendQueue::Size(const Fragment& fragment) const {
@@ -288,16 +311,17 @@ void SendQueue::EndBefore(uint64_t number, std::vector<std::shared_ptr<Outgoing>
     }
   };
   for (const Path& path : paths_) find(path.under_way);
-  find(lost_);
-  for (auto fragment = lost_.begin(); fragment != lost_.end();) {
-    const bool is_left = !is_finished(fragment->frame);
-    if (!is_left) waiting_bytes_ -= static_cast<int64_t>(Size(*fragment));
-    fragment = is_left ? std::next(fragment) : lost_.erase(fragment);
-  }
-  if (!unsent_.empty() && is_finished(unsent_.front())) {
-    finished.push_back(std::move(unsent_.front()));
-    unsent_.pop_front();
-    waiting_bytes_ -= finished.back()->bytes - finished.back()->sent;
+  for (auto& [unsent, lost, bytes] : waiting_) {
+    find(lost);
+    for (auto fragment = lost.begin(); fragment != lost.end();) {
+      const bool is_left = !is_finished(fragment->frame);
+      if (!is_left) bytes -= static_cast<int64_t>(Size(*fragment));
+      fragment = is_left ? std::next(fragment) : lost.erase(fragment);
+    }
+    if (unsent.empty() || !is_finished(unsent.front())) continue;
+    finished.push_back(std::move(unsent.front()));
+    unsent.pop_front();
+    bytes -= finished.back()->bytes - finished.back()->sent;
   }
   for (const std::shared_ptr<Frame>& frame : finished) {
     if (!frame->is_over) End(*frame, done);
@@ -305,25 +329,27 @@ void SendQueue::EndBefore(uint64_t number, std::vector<std::shared_ptr<Outgoing>
 }
 
 void SendQueue::Cancel(const CallId& call) {
-  std::deque<std::shared_ptr<Frame>> kept;
-  for (std::shared_ptr<Frame>& frame : unsent_) {
-    const bool is_begun = frame->sent > 0;
-    if (is_begun) Detach(*frame, call);
-    if (is_begun || KindOf(*frame) != 0 || !(frame->header.id.call == call)) {
-      kept.push_back(std::move(frame));
-    } else {
-      copied_bytes_ -= frame->own.size();
-      waiting_bytes_ -= frame->bytes;
+  for (auto& [unsent, lost, bytes] : waiting_) {
+    std::deque<std::shared_ptr<Frame>> kept;
+    for (std::shared_ptr<Frame>& frame : unsent) {
+      const bool is_begun = frame->sent > 0;
+      if (is_begun) Detach(*frame, call);
+      if (is_begun || KindOf(*frame) != 0 || !(frame->header.id.call == call)) {
+        kept.push_back(std::move(frame));
+      } else {
+        copied_bytes_ -= frame->own.size();
+        bytes -= frame->bytes;
+      }
     }
+    unsent.swap(kept);
   }
-  unsent_.swap(kept);
   const auto detach = [&](const std::deque<Fragment>& fragments) {
     for (const Fragment& fragment : fragments) {
       if (fragment.frame) Detach(*fragment.frame, call);
     }
   };
   for (const Path& path : paths_) detach(path.under_way);
-  detach(lost_);
+  for (const Waiting& waiting : waiting_) detach(waiting.lost);
 }
 
 void SendQueue::Detach(Frame& frame, const CallId& call) {
@@ -337,21 +363,21 @@ void SendQueue::Detach(Frame& frame, const CallId& call) {
 }
 
 std::vector<std::shared_ptr<Outgoing>> SendQueue::Clear() {
-  std::vector<std::shared_ptr<Outgoing>> lost;
-  const auto take = [&lost](const std::shared_ptr<Frame>& frame) {
-    if (frame && frame->message) lost.push_back(std::move(frame->message));
+  std::vector<std::shared_ptr<Outgoing>> messages;
+  const auto take = [&messages](const std::shared_ptr<Frame>& frame) {
+    if (frame && frame->message) messages.push_back(std::move(frame->message));
   };
-  for (const std::shared_ptr<Frame>& frame : unsent_) take(frame);
   for (Path& path : paths_) {
     while (!path.under_way.empty()) take(TakeOldest(path).frame);
   }
-  for (const Fragment& fragment : lost_) take(fragment.frame);
-  unsent_.clear();
-  lost_.clear();
+  for (Waiting& waiting : waiting_) {
+    for (const std::shared_ptr<Frame>& frame : waiting.unsent) take(frame);
+    for (const Fragment& fragment : waiting.lost) take(fragment.frame);
+    waiting = Waiting();
+  }
   for (std::set<uint64_t>& numbers : frames_) numbers.clear();
-  waiting_bytes_ = 0;
   copied_bytes_ = 0;
-  return lost;
+  return messages;
 }
 
 }  // namespace jaxcomm

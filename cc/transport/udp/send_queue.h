@@ -12,8 +12,10 @@
 //
 // The packets may take several paths, each with packet numbers of its own. A packet is missing if a later packet of the
 // same path has arrived. A packet does not count a lossy message as sent while bytes of the message are in flight on
-// another path, because packets of different paths overtake each other. Functions without a path concern all paths. Not
-// thread-safe.
+// another path, because packets of different paths overtake each other. Functions without a path concern all paths.
+//
+// Frames may have several priorities; priority 0 is sent first. Each priority has paths of its own, because packets
+// of different priorities overtake each other in switches. Not thread-safe.
 #pragma once
 
 #include <cstddef>
@@ -48,24 +50,28 @@ struct Answered {
 class SendQueue {
  public:
   // `fragment`: number of frame bytes in each packet, except that a frame's last packet may hold fewer. `window`:
-  // maximum number of frame bytes in flight on each path.
-  SendQueue(size_t fragment, int64_t window, size_t paths = 1) : fragment_(fragment), window_(window), paths_(paths) {}
+  // maximum number of frame bytes in flight on each path. `paths`: the number of paths for each priority; the first
+  // `paths` paths are those of priority 0, and so on.
+  SendQueue(size_t fragment, int64_t window, size_t paths = 1, size_t priorities = 1)
+      : fragment_(fragment), window_(window), paths_(paths * priorities), waiting_(priorities) {}
 
   // The payload must stay valid until the process has acknowledged all of it, because retransmissions read it.
-  void Push(const Header& header, std::shared_ptr<Outgoing> message);
-  void PushCopy(const Header& header, const std::vector<ConstSpan>& payload);
+  void Push(const Header& header, std::shared_ptr<Outgoing> message, size_t priority = 0);
+  void PushCopy(const Header& header, const std::vector<ConstSpan>& payload, size_t priority = 0);
   // `important[i]`: whether span i of the message must arrive. Reorders the spans of the message, because important
   // spans are sent first.
   void PushLossy(const MessageId& id, std::vector<bool> important, const LossLimit& limit,
-                 std::shared_ptr<Outgoing> message);
+                 std::shared_ptr<Outgoing> message, size_t priority = 0);
 
   // Writes the payload of the next packet, at most `fragment` bytes, to `bytes`. Returns nullopt if nothing waits or if
   // no more packets may be in flight. `now` is in nanoseconds.
   std::optional<PacketHeader> Next(int64_t now, std::byte* bytes, size_t* size, size_t path = 0);
   bool has_next() const;
   bool has_next(size_t path) const;
-  // Returns whether the next packet must arrive.
-  bool IsNextImportant() const;
+  // Returns whether the path's next packet must arrive.
+  bool IsNextImportant(size_t path = 0) const;
+  // Returns the first priority of which a packet may be sent now. There must be one.
+  size_t NextPriority() const;
   // Returns a packet without payload that requests an acknowledgement.
   PacketHeader Probe(int64_t now, size_t path = 0);
   // Takes back the newest `count` packets that Next returned for the path, because they could not be sent.
@@ -73,7 +79,7 @@ class SendQueue {
 
   Result<Answered> Take(const PacketHeader& answer, const std::byte* bits, std::vector<std::shared_ptr<Outgoing>>* done,
                         size_t path = 0);
-  // Counts all packets in flight on a path as lost, so that other paths retransmit them.
+  // Counts all packets in flight on a path as lost, so that other paths of its priority retransmit them.
   void GiveUp(size_t path, std::vector<std::shared_ptr<Outgoing>>* done);
 
   // Removes the call's messages. If a message is partly sent, copies its bytes instead, and still sends all of them.
@@ -81,15 +87,18 @@ class SendQueue {
   // Removes all frames. Returns the messages that were not completely acknowledged.
   std::vector<std::shared_ptr<Outgoing>> Clear();
 
-  bool empty() const { return unsent_.empty() && frames_[0].empty() && frames_[1].empty(); }
+  bool empty() const { return !is_waiting() && frames_[0].empty() && frames_[1].empty(); }
   bool is_under_way(size_t path = 0) const { return !paths_[path].under_way.empty(); }
   size_t under_way(size_t path = 0) const { return paths_[path].under_way.size(); }    // packets in flight
   int64_t under_way_bytes(size_t path) const { return paths_[path].under_way_bytes; }  // frame bytes in flight
-  int64_t waiting_bytes() const { return waiting_bytes_; }                             // frame bytes to send
-  // Returns whether nothing is left to send and the path's last packet belongs to a message that was not copied. In
-  // that case the caller sends a probe, for two reasons. Only a later packet can show that the last packet is lost. A
-  // later packet also reports that the whole of a lossy message was sent.
-  bool ends_message(size_t path = 0) const { return paths_[path].ends_message && !is_waiting(); }
+  // Returns the number of frame bytes of a priority that wait to be sent.
+  int64_t waiting_bytes(size_t priority = 0) const { return waiting_[priority].bytes; }
+  // Returns whether nothing of the path's priority is left to send, and the path's last packet belongs to a message
+  // that was not copied. In that case the caller sends a probe, for two reasons. Only a later packet can show that the
+  // last packet is lost. A later packet also reports that the whole of a lossy message was sent.
+  bool ends_message(size_t path = 0) const {
+    return paths_[path].ends_message && !waiting_[PriorityOf(path)].has_frames();
+  }
   // Returns whether the caller must send a probe, on any path, to report that the whole of a lossy message was sent: no
   // packet has reported this yet. Always false with one path.
   bool owes_probe() const { return owed_ > 0 && !is_waiting() && SentWhole(kNoPath) >= owed_; }
@@ -104,6 +113,7 @@ class SendQueue {
     Header header;
     std::vector<std::byte> own;
     std::shared_ptr<Outgoing> message;
+    size_t priority;
     uint32_t bytes;
     uint64_t number = 0;    // set when the frame's first packet is sent
     uint32_t sent = 0;      // number of bytes sent at least once
@@ -124,6 +134,14 @@ class SendQueue {
     int losses = 0;
     bool is_unsent = false;  // Unsend took the packet back
   };
+  // The frames and packets of one priority that wait to be sent.
+  struct Waiting {
+    std::deque<std::shared_ptr<Frame>> unsent;  // the first frame may be partly sent
+    std::deque<Fragment> lost;
+    int64_t bytes = 0;  // number of bytes in `lost`, and of bytes in `unsent` that have not been sent
+
+    bool has_frames() const { return !lost.empty() || !unsent.empty(); }
+  };
   struct Path {
     std::deque<Fragment> under_way;  // in the order of packet numbers, which begin with `oldest`
     uint64_t oldest = 0;
@@ -143,10 +161,12 @@ class SendQueue {
   bool MayLose(const Fragment& fragment) const;
   // Returns whether the packet's bytes must still arrive.
   static bool IsLeft(const Fragment& fragment) { return fragment.frame && !fragment.frame->is_over; }
-  bool is_waiting() const { return !lost_.empty() || !unsent_.empty(); }
+  size_t PriorityOf(size_t path) const { return path / (paths_.size() / waiting_.size()); }
+  bool is_waiting() const;
   uint64_t SentWhole(size_t path) const;
   void Depart(Path& path, Fragment fragment);
   Fragment TakeOldest(Path& path);
+  void Add(std::shared_ptr<Frame> frame);
   void Wait(Fragment fragment, bool is_first);
   void NotePauses();
   size_t Size(const Fragment& fragment) const;
@@ -159,10 +179,8 @@ class SendQueue {
 
   size_t fragment_;
   int64_t window_;
-  std::deque<std::shared_ptr<Frame>> unsent_;  // the first frame may be partly sent
-  std::deque<Fragment> lost_;
-  int64_t waiting_bytes_ = 0;  // number of bytes in lost_, and of bytes in unsent_ that have not been sent
   std::vector<Path> paths_;
+  std::vector<Waiting> waiting_;  // by priority
   // Number of completely sent messages that a later packet must report; 0 if packets have reported all of them.
   uint64_t owed_ = 0;
   // Numbers of the frames that are begun but not acknowledged: [0] for messages, [1] for other frames.

@@ -245,5 +245,92 @@ TEST_F(SendQueuePathsTest, APathPausesWhenNothingIsLeftForIt) {
   EXPECT_FALSE(queue_.has_paused(0));
 }
 
+// A queue with two priorities, each with two paths.
+class PrioritiesTest : public testing::Test {
+ protected:
+  // Queues a message of four packets. The four packets have the frame number that the queue gives the message when its
+  // first packet is sent.
+  void Push(size_t priority, bool is_lossy = false) {
+    constexpr uint32_t kBytes = 4 * kFragment - kHeaderBytes;
+    const std::vector<ConstSpan> spans = {{data_.data(), kBytes, 0}};
+    const auto message = std::make_shared<Outgoing>(Outgoing{CallId(), spans, 1, Status(), nullptr});
+    if (is_lossy) {
+      queue_.PushLossy(MessageId(), {false}, LossLimit(kBytes), message, priority);
+    } else {
+      queue_.Push({FrameType::kMessage, kBytes, MessageId()}, message, priority);
+    }
+  }
+  std::optional<PacketHeader> Next(size_t path) {
+    std::array<std::byte, kFragment> bytes;
+    size_t size;
+    return queue_.Next(++now_, bytes.data(), &size, path);
+  }
+
+  SendQueue queue_{kFragment, /*window=*/1 << 20, /*paths=*/2, /*priorities=*/2};
+  std::vector<std::shared_ptr<Outgoing>> done_;
+
+ private:
+  const std::array<std::byte, 8 * kFragment> data_ = {};
+  int64_t now_ = 0;
+};
+
+TEST_F(PrioritiesTest, TheFirstPriorityIsNextAlthoughAnotherMessageIsPartlySent) {
+  Push(1);
+  EXPECT_EQ(queue_.NextPriority(), 1u);
+  EXPECT_TRUE(Next(2));
+  Push(0);
+  EXPECT_EQ(queue_.NextPriority(), 0u);
+  EXPECT_TRUE(Next(0) && Next(1) && Next(0) && Next(1));
+  EXPECT_EQ(queue_.NextPriority(), 1u);
+  EXPECT_EQ(queue_.waiting_bytes(0), 0);
+  EXPECT_GT(queue_.waiting_bytes(1), 0);
+}
+
+TEST_F(PrioritiesTest, APathCarriesPacketsOfItsPriorityOnly) {
+  Push(1);
+  EXPECT_FALSE(Next(0) || Next(1));
+  EXPECT_TRUE(Next(2) && Next(3));
+  queue_.GiveUp(3, &done_);  // the other path of the priority retransmits the packet
+  EXPECT_FALSE(Next(0) || Next(1));
+  EXPECT_TRUE(Next(2) && Next(2) && Next(2));
+  EXPECT_FALSE(queue_.has_next());
+}
+
+TEST_F(PrioritiesTest, AMessageCountsAsSentOnlyAfterTheEarlierOneOfAnotherPriority) {
+  Push(1);
+  EXPECT_EQ(Next(2)->frame, 0u);
+  Push(0);
+  for (int i = 0; i < 4; ++i) {
+    const PacketHeader header = *Next(0);
+    EXPECT_EQ(header.frame, 1u);
+    EXPECT_EQ(header.sent, 0);
+  }
+  for (int i = 0; i < 3; ++i) EXPECT_EQ(Next(2)->sent, i < 2 ? 0 : 2);
+}
+
+TEST_F(PrioritiesTest, LossyBytesInFlightOnPathsOfAnotherPriorityDoNotCountAsSent) {
+  Push(1, /*is_lossy=*/true);
+  while (Next(2)) continue;
+  Push(0);
+  PacketHeader header;
+  while (const auto next = Next(0)) header = *next;
+  EXPECT_EQ(header.sent, 0);
+  queue_.GiveUp(2, &done_);
+  EXPECT_TRUE(queue_.has_next(2));  // the first packet holds the frame's front, and must arrive
+  while (Next(3)) continue;
+  EXPECT_FALSE(queue_.owes_probe());
+}
+
+TEST_F(PrioritiesTest, EachPriorityEndsItsOwnMessages) {
+  Push(0);
+  Push(1);
+  while (Next(0)) continue;
+  EXPECT_TRUE(queue_.ends_message(0));
+  EXPECT_TRUE(Next(2));
+  EXPECT_FALSE(queue_.ends_message(2));
+  EXPECT_EQ(queue_.Clear().size(), 2u);
+  EXPECT_TRUE(queue_.empty());
+}
+
 }  // namespace
 }  // namespace jaxcomm

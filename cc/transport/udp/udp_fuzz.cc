@@ -19,7 +19,7 @@
 namespace jaxcomm {
 namespace {
 
-constexpr size_t kFragment = 64;
+constexpr size_t kFragment = 64, kPriorities = 2;
 constexpr SipKey kKey = {1, 2, 3};
 
 class Fuzz {
@@ -138,26 +138,30 @@ class Fuzz {
     const auto outgoing = std::make_shared<Outgoing>(
         Outgoing{id.call, spans, 1, Status(), [ends](const Status&) { Require((*ends)++ == 0); }});
     if (bytes % 3 == 0) {
-      queue_.PushLossy(id, {bytes % 9 == 0}, LossLimit(input_.Next()), outgoing);
+      queue_.PushLossy(id, {bytes % 9 == 0}, LossLimit(input_.Next()), outgoing, bytes % kPriorities);
     } else if (bytes % 2) {
-      queue_.PushCopy({FrameType::kMessage, bytes, id}, spans);
+      queue_.PushCopy({FrameType::kMessage, bytes, id}, spans, bytes / 2 % kPriorities);
     } else {
-      queue_.Push({FrameType::kMessage, bytes, id}, outgoing);
+      queue_.Push({FrameType::kMessage, bytes, id}, outgoing, bytes / 2 % kPriorities);
     }
     std::byte fragment[kFragment];
-    for (size_t count = input_.Next() % 8, size; count > 0 && queue_.Next(1, fragment, &size); --count) {
+    const uint8_t shape = input_.Next();
+    for (size_t count = shape % 8, size; count > 0 && queue_.Next(1, fragment, &size, shape / 8 % kPriorities);
+         --count) {
       Require(size > 0 && size <= kFragment);
     }
   }
 
   void Answer() {
-    if (input_.Next() % 4 == 0) queue_.Probe(1);
+    const uint8_t shape = input_.Next();
+    const size_t path = shape / 4 % kPriorities;
+    if (shape % 4 == 0) queue_.Probe(1, path);
     std::byte bits[kAnswerBytes];
     std::fill(std::begin(bits), std::end(bits), static_cast<std::byte>(input_.Next()));
     PacketHeader header{PacketKind::kAnswer, input_.Next() % 8 == 0, ++answers_, input_.Number(), input_.Number(), 0};
     std::vector<std::shared_ptr<Outgoing>> done;
     ++fuzzed_packets;
-    const Result<Answered> answered = queue_.Take(header, bits, &done);
+    const Result<Answered> answered = queue_.Take(header, bits, &done, path);
     if (!answered.ok()) return;
     Require(answered.value().lost <= answered.value().packets);
     for (const auto& message : done) message->done(Status());
@@ -166,7 +170,7 @@ class Fuzz {
   FuzzInput input_;
   FuzzedInbox fuzzed_{&input_};
   Assembler assembler_{FuzzedInbox::kPeer, kFragment, &fuzzed_.inbox()};
-  SendQueue queue_{kFragment, 10 * kFragment};
+  SendQueue queue_{kFragment, 10 * kFragment, /*paths=*/1, kPriorities};
   Status status_;
   uint64_t number_ = 0, answers_ = 0;
   std::vector<std::vector<std::byte>> sent_;

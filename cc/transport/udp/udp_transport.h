@@ -26,6 +26,9 @@
 // a row while another path works. A silent path gets only probes, and the other paths retransmit its packets. An
 // acknowledgement of a silent path is sent over another path. While a path works, the TCP connection may also be
 // silent, because it uses a single link.
+//
+// Messages may have several priorities. Each priority has an equal number of the paths, with a DSCP of its own, and
+// packets of a priority wait while packets of an earlier priority may be sent.
 #pragma once
 
 #include <chrono>
@@ -59,6 +62,7 @@ struct UdpPath {
   std::vector<UdpSocket> sockets;  // one for each path, in the order of the other process's sockets; same kind of seal
   uint32_t packet_bytes;           // size of each packet, except that a frame's last packet may be smaller
   uint32_t window;                 // bytes that may be in flight to the process on each path
+  uint32_t priorities = 1;         // each has an equal number of paths; those of priority 0 are the first
 };
 
 // Returns all sockets of a path, which AddPeer closes after an error.

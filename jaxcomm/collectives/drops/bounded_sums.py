@@ -21,6 +21,7 @@ from jaxcomm.collectives.leaves import leaf_name
 from jaxcomm.collectives.platforms import rules_of
 from jaxcomm.collectives.primitive import replace_collectives
 from jaxcomm.collectives.request import AllowedDrop
+from jaxcomm.environment import udp_priorities
 from jaxcomm.ffi import segments
 
 Reduce = Callable[[Any], Any]
@@ -42,9 +43,10 @@ def bounded_sum(
       feeds_back: whether the caller adds the parts that this rank left out to its next sum.
 
     Returns:
-      The sums, and a tree like `x` of the parts that this rank left out. With n ranks and policy "network", or
-      "deadline" without `feeds_back`, a sum that lost parts is n times the mean of the parts that arrived, and this
-      tree is zero. With "deadline" and `feeds_back`, lost parts count as zeros, and this tree holds them.
+      The sums, and a tree like `x` of the parts that this rank left out. With policy "network", and
+      with "deadline" without `feeds_back`, a sum that lost parts is the number of ranks times the mean of the parts
+      that arrived, and this tree is zero. With "deadline" and `feeds_back`, lost parts count as zeros, and this tree
+      holds them.
 
     Raises:
       ValueError: a bound has no tensor, or a tensor has no bound.
@@ -64,11 +66,20 @@ def bounded_sum(
         dropped = [drop.dropped(names[i], leaves[i]) for i in cut]
         sums, exact, kept = _agreed(flat, dropped, whole, drop, total)
     else:
-        shares = tuple(drop.share(names[i], leaves[i]) for i in cut)
         limit = 0.0 if drop.seconds == "auto" else float(drop.seconds)
         in_time = drop.policy == "deadline"
-        allowed = AllowedDrop(shares, drop.segment_bytes, limit if in_time else None, not (in_time and feeds_back))
-        sums, kept = _lossy(flat, drop, allowed, axis_name, groups)
+        sums, kept = [leaves[i] for i in cut], [leaves[i] for i in cut]
+        for priority, places in _by_priority([names[i] for i in cut], drop):
+            allowed = AllowedDrop(
+                tuple(drop.share(names[cut[place]], leaves[cut[place]]) for place in places),
+                drop.segment_bytes,
+                limit if in_time else None,
+                not (in_time and feeds_back),
+                priority,
+            )
+            found = _lossy([flat[place] for place in places], drop, allowed, axis_name, groups)
+            for place, each, keep in zip(places, *found, strict=True):
+                sums[place], kept[place] = each, keep
         exact = total(whole) if whole else []
     results, left_out = list(leaves), [jnp.zeros_like(leaf) for leaf in leaves]
     for i, result in zip(rest, exact, strict=True):
@@ -130,10 +141,19 @@ def _not_finite(result: jax.Array, matter: jax.Array, keep: jax.Array, drop: Dro
     return known
 
 
+def _by_priority(names: Sequence[str], drop: Drop) -> list[tuple[int | None, list[int]]]:
+    """For each priority, the places of the tensors that have it. The tensors of a priority are summed in one call."""
+    last = udp_priorities() - 1
+    places: dict[int | None, list[int]] = {}
+    for place, name in enumerate(names):
+        places.setdefault(min(drop.priorities.get(name, last), last) if last else None, []).append(place)
+    return sorted(places.items(), key=lambda item: item[0] or 0)
+
+
 def _lossy(
     flat: Sequence[jax.Array], drop: Drop, allowed: AllowedDrop, axis_name: Any, groups: Any
 ) -> tuple[Arrays, Arrays]:
-    """Sums arrays between processes over UDP. A segment may be lost if it has at most its tensor's median importance.
+    """Sums arrays between processes over UDP. Only segments of at most their tensor's median importance may be lost.
 
     Returns the sums, and for each array a mask that is 0 for those of this rank's segments that are reported as lost.
     """

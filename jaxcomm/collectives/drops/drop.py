@@ -1,4 +1,4 @@
-"""The share of a gradient that its sum may leave out, and the policy that chooses the parts."""
+"""The share of a gradient that its sum may leave out, and the policy that chooses the segments to leave out."""
 
 from __future__ import annotations
 
@@ -21,22 +21,23 @@ if TYPE_CHECKING:
     from jaxcomm.profile import Layer
 
 Policy = Literal["agreed", "network", "deadline"]
-_MIN_LOSSY_SEGMENT = 1024  # minimum bytes of a segment that may be lost on the way
+_MIN_LOSSY_SEGMENT = 1024  # minimum bytes of a segment that the network may lose
 _MOST_SECONDS = 1e6  # maximum of a time limit
+_LAST_PRIORITY = 63  # a plan has up to 64 queues
 
 
 @dataclass(frozen=True)
 class Drop:
-    """The share of a gradient that a sum may leave out, and the policy that chooses the parts.
+    """The share of a gradient that a sum may leave out, and the policy that chooses the segments to leave out.
 
     Policy "agreed": the ranks add up each segment's importance, and agree on the segments that no rank sends, so the
-    sum carries 1 − p of the bytes. Policy "network" leaves out only segments that the network loses. Between processes
+    sum sends 1 − p of the bytes. Policy "network" leaves out only segments that the network loses. Between processes
     over UDP, lost packets of the more important half of a tensor's segments are retransmitted. Other lost packets are
     not retransmitted while the loss stays within the share. Every element is averaged over the ranks whose packets
     arrived. This policy saves the time of retransmissions.
 
     Policy "deadline" leaves out only segments that are late, and also needs UDP. Lost packets are retransmitted. The
-    rank that adds a chunk waits for `seconds`. After that, it adds the segments that have arrived as soon as they
+    rank that sums a chunk waits for `seconds`. After that, it sums the segments that have arrived as soon as these
     include the important half and the missing segments stay within the share. This policy limits the wait for late
     segments.
 
@@ -46,6 +47,8 @@ class Drop:
       bounds: the shares of the tensors whose share differs from `bound`. The keys are the tensors' names as
         `jax.tree_util.keystr` gives them with `simple=True, separator="/"`.
       segment_bytes: size of a segment, a multiple of 8; at least 1024 with "network" and "deadline".
+      priorities: with "network" and "deadline", the priorities of the tensors' packets, 0 first, by the same names as
+        `bounds`. Packets of other tensors have the last priority. JAXCOMM_UDP_PRIORITIES is the number of priorities.
       seconds: with "deadline", the time limit: the seconds that a rank waits for the others' segments, from its own
         arrival at the sum. "auto": 1.25 times the median time of the last 32 sums; the first 8 sums leave nothing out.
 
@@ -63,10 +66,11 @@ class Drop:
     bounds: Mapping[str, float] = field(default_factory=dict, hash=False)
     segment_bytes: int = 4096
     seconds: float | Literal["auto"] = "auto"
+    priorities: Mapping[str, int] = field(default_factory=dict, hash=False)
 
     @classmethod
     def of(cls, plan: str | os.PathLike[str] | Plan, policy: Policy = "agreed") -> Self:
-        """The drop that a plan allows. It has each layer's share, and the plan's segment size.
+        """The drop that a plan allows. It has each layer's share and priority, and the plan's segment size.
 
         The sum raises ValueError unless its tensors are the plan's layers.
 
@@ -92,6 +96,7 @@ class Drop:
             policy=policy,
             bounds={layer.name: layer.share for layer in plan.drops.layers},
             segment_bytes=plan.drops.segment_bytes,
+            priorities={layer.name: layer.priority for layer in plan.drops.layers},
         )
 
     @classmethod
@@ -139,6 +144,15 @@ class Drop:
             raise ValueError(
                 f'Drop: seconds is {self.seconds!r}; it is "auto" or a number above 0, up to {_MOST_SECONDS:g}'
             )
+        if not isinstance(self.priorities, Mapping):
+            raise ValueError(
+                f"Drop: priorities is {self.priorities!r}; it maps tensors' names to numbers, {{'bias': 0}}"
+            )
+        for name, priority in self.priorities.items():
+            if not (isinstance(priority, int) and 0 <= priority <= _LAST_PRIORITY):
+                raise ValueError(
+                    f"Drop: priorities[{name!r}] is {priority!r}; it is a whole number from 0 to {_LAST_PRIORITY}"
+                )
 
     def check(self, names: Sequence[str]) -> None:
         """Checks that each bound has a tensor and each tensor has a bound.
@@ -153,11 +167,13 @@ class Drop:
                 "  Cure: plan from a profile of this model (`jaxcomm.train.layers` names its layers), or give "
                 "`dataclasses.replace(drop, bound=…)` for tensors without one."
             )
-        if unknown := sorted(set(self.bounds) - set(names)):
-            raise ValueError(
-                f"Drop: bounds[{unknown[0]!r}] names no tensor here; the tensors are {', '.join(map(repr, names))}.\n"
-                "  Cure: name it as `jax.tree_util.keystr` does, or plan from a profile of this model."
-            )
+        for field_, keys in (("bounds", self.bounds), ("priorities", self.priorities)):
+            if unknown := sorted(set(keys) - set(names)):
+                raise ValueError(
+                    f"Drop: {field_}[{unknown[0]!r}] names no tensor here; the tensors are "
+                    f"{', '.join(map(repr, names))}.\n"
+                    "  Cure: name it as `jax.tree_util.keystr` does, or plan from a profile of this model."
+                )
 
     def share(self, name: str, x: jax.Array) -> float:
         """The share of a tensor that may be left out; 0 if its elements are not floats of 16, 32 or 64 bits."""

@@ -1,4 +1,4 @@
-"""The core's side of a job: it takes the connections with the other processes, and leaves the job at exit."""
+"""The core's part in a job: it takes over the connections with other processes, and leaves the job at process exit."""
 
 from __future__ import annotations
 
@@ -136,7 +136,7 @@ class JobCore:
         self._at_exit = forks.run_at_exit(_leave)
 
     def close(self, *, for_change: bool = False) -> None:
-        """Leaves the job as at process exit, and releases the connections.
+        """Leaves the job in the same way as at process exit, and releases the connections.
 
         Raises:
           StepsRunning: with `for_change`, a step that was dispatched earlier has not ended. The step could call
@@ -153,7 +153,7 @@ class JobCore:
 
 
 def _table(shares: list[tuple[int, list[int]]]) -> RailShares:
-    """Converts pairs (smallest size of a range, shares of the range) to the core's type."""
+    """Converts pairs (smallest call size of a range, the rails' shares in this range) to the core's type."""
     lows = np.array([low for low, _ in shares], np.int64)
     units = np.array([each for _, each in shares], np.uint32)
     return RailShares(lows, units, *units.shape)
@@ -163,7 +163,7 @@ def _taken(path: UdpPath) -> UdpConnection:
     """Converts a path to the core's type. The core owns the path's sockets from now on."""
     sockets = np.array([each.socket.detach() for each in path.sockets], np.int32)
     keys = b"".join(each.sends + each.receives for each in path.sockets)
-    its = sockets, keys, len(sockets), path.seals, path.packet_bytes, path.window
+    its = sockets, keys, len(sockets), path.seals, path.packet_bytes, path.window, path.priorities
     return UdpConnection(path.connection.detach(), *its)
 
 
@@ -191,8 +191,8 @@ def _leave() -> bool:
 def _finish_calls(until: float) -> bool:
     """Waits for dispatched steps, even if the program dropped their results, and for calls that have started.
 
-    JAX's CPU client runs the steps of one thread in the order of dispatch. It runs the steps on several devices in one
-    order for all threads. So a step that is dispatched now ends after all earlier steps.
+    JAX's CPU client runs the steps that one thread dispatches in the order of dispatch. It runs steps that use several
+    devices in one order for all threads. So a step that is dispatched now ends after all earlier steps.
     """
     have_ended = False
     with contextlib.suppress(Exception):  # JAX may be shutting down

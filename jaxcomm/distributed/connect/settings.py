@@ -19,12 +19,15 @@ from jaxcomm.environment import (
     SECRET_FILE,
     TRANSPORT,
     UDP_PATHS,
+    UDP_PRIORITIES,
     is_on,
+    number_of,
+    udp_priorities,
 )
 from jaxcomm.errors import JaxcommError
 
 TRANSPORTS = ("auto", "shm", "tcp", "udp")
-MOST_UDP_PATHS: Final = 64
+MOST_UDP_PATHS: Final = 64  # of all priorities together
 
 
 class Settings(NamedTuple):
@@ -70,7 +73,7 @@ def from_environment(environment: Mapping[str, str] = os.environ) -> Settings:
         raise JaxcommError(
             f"{TRANSPORT} is {transport!r}; there are {', '.join(TRANSPORTS)}.\n  Cure: set it to one of them."
         )
-    udp_paths(environment)  # finds an invalid value before processes connect
+    udp_paths(environment), udp_priorities(environment)  # finds an invalid value before processes connect
     seconds = environment.get(CONNECT_TIMEOUT_S) or str(Settings().timeout_s)
     try:
         timeout_s = float(seconds)
@@ -92,15 +95,13 @@ def from_environment(environment: Mapping[str, str] = os.environ) -> Settings:
 
 
 def udp_paths(environment: Mapping[str, str] = os.environ) -> int:
-    """Returns JAXCOMM_UDP_PATHS: the number of paths to each process over each UDP rail; 1 by default.
+    """Returns JAXCOMM_UDP_PATHS: the number of paths of each priority to each process over each UDP rail; 1 by default.
 
     Raises:
-      JaxcommError: the variable's value is invalid.
+      JaxcommError: the variable's value is invalid, or there are too many paths with `udp_priorities`.
     """
-    text = environment.get(UDP_PATHS) or "1"
-    if not (text.isascii() and text.isdigit() and 1 <= int(text[:9]) <= MOST_UDP_PATHS):
-        raise JaxcommError(
-            f"{UDP_PATHS} is {text!r:.60}; it is a number of paths, 1 to {MOST_UDP_PATHS}.\n"
-            "  Cure: set it to 16 where switches spread packets over several links by their ports; otherwise unset it."
-        )
-    return int(text)
+    most = MOST_UDP_PATHS // udp_priorities(environment)
+    cure = "set it to 16 where switches spread packets over several links by their ports; otherwise unset it"
+    if most < MOST_UDP_PATHS:
+        cure = f"set it to {most} or less, or set {UDP_PRIORITIES} to fewer priorities"
+    return number_of("paths", UDP_PATHS, most, cure, environment)
