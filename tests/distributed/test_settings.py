@@ -84,17 +84,7 @@ def test_rails_are_words(value: Any) -> None:
 
 def test_udp_rails_have_one_path_unless_more_are_set() -> None:
     assert [udp_paths({}), udp_paths({"JAXCOMM_UDP_PATHS": "64"})] == [1, 64]
-
-
-def test_the_paths_of_all_priorities_together_have_a_limit() -> None:
-    settings = {"JAXCOMM_UDP_PRIORITIES": "8", "JAXCOMM_UDP_PATHS": "8"}
-    assert [udp_priorities({}), udp_priorities(settings), udp_paths(settings)] == [1, 8, 8]
-    with pytest.raises(JaxcommError) as found:
-        from_environment({**settings, "JAXCOMM_UDP_PATHS": "9"})
-    assert str(found.value) == (
-        "JAXCOMM_UDP_PATHS is '9'; it is a number of paths, 1 to 8.\n"
-        "  Cure: set it to 8 or less, or set JAXCOMM_UDP_PRIORITIES to fewer priorities."
-    )
+    assert [udp_priorities({}), udp_priorities({"JAXCOMM_UDP_PRIORITIES": "8"})] == [1, 8]
 
 
 @pytest.mark.parametrize(

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import os
-import re
 import socket
 import time
 import types
@@ -112,46 +111,6 @@ def test_several_paths_have_ports_and_keys_of_their_own(
     assert len({each.sends for end in ends for each in end}) == 6
     for path in (one, other):
         path.close_sockets()
-
-
-def test_each_priority_has_the_paths_of_the_side_with_fewer(
-    connections: tuple[socket.socket, socket.socket], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    numbers = iter((3, 2))
-    monkeypatch.setattr(udp_paths, "udp_paths", lambda: next(numbers))
-    monkeypatch.setattr(udp_paths, "udp_priorities", lambda: 4)
-    ports: dict[int, list[int]] = {}
-    connect = udp_paths._Side.read_connection
-
-    def read(side: udp_paths._Side) -> None:
-        ports[side._process] = [each.getsockname()[1] for each in side.sockets]
-        connect(side)
-
-    monkeypatch.setattr(udp_paths._Side, "read_connection", read)
-    for path, process in zip(agreed(connections, (KEY, KEY)), (3, 7), strict=True):
-        assert isinstance(path, UdpPath)
-        each = len(ports[process]) // 4
-        used = [ports[process].index(end.socket.getsockname()[1]) for end in path.sockets]
-        assert used == [priority * each + i for priority in range(4) for i in range(2)]
-        there = ports[10 - process]
-        assert [there.index(end.socket.getpeername()[1]) for end in path.sockets] == [
-            priority * len(there) // 4 + i for priority in range(4) for i in range(2)
-        ]
-        path.close_sockets()
-
-
-def test_processes_that_disagree_on_the_priorities_are_named(
-    connections: tuple[socket.socket, socket.socket], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    numbers = iter((1, 8))
-    monkeypatch.setattr(udp_paths, "udp_priorities", lambda: next(numbers))
-    found = sorted(map(str, agreed(connections, (KEY, KEY))), key=lambda text: text.split()[2])
-    for text, (theirs, own) in zip(found, ((1, 8), (8, 1)), strict=True):
-        assert re.fullmatch(
-            rf"JAXCOMM_UDP_PRIORITIES is {theirs} in process [37], but {own} in process [37]\.\n"
-            r"  Cure: give all processes the same value\.",
-            text,
-        )
 
 
 @pytest.mark.parametrize("passing", [0, 2])

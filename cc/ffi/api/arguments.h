@@ -21,7 +21,7 @@ struct UdpConnection {
   const char* seals;  // "siphash", with keys of 16 bytes; "gmac" or "gcm", with keys of 28 bytes
   int64_t packet_bytes;
   int64_t window;
-  int64_t priorities;  // each has an equal number of paths
+  int64_t priorities;  // of the packets that this process sends
 };
 
 // The socket, address and keys of a connection over libfabric.

@@ -72,7 +72,7 @@ void UdpTransport::Read(Lock& lock, Peer& peer, size_t number) {
     if (peer.assembler.owes_answer_now(number) || peer.assembler.at_end()) {
       Answer(peer, number);
     } else if (peer.assembler.owes_answer(number) && path.answer_at == 0) {
-      path.answer_at = NowNanoseconds() + (peer.num_paths_of_priority() == 1 ? kAnswerDelay : kPathAnswerDelay);
+      path.answer_at = NowNanoseconds() + (peer.paths.size() == 1 ? kAnswerDelay : kPathAnswerDelay);
     }
     if (peer.assembler.at_end()) {
       peer.left = true;
@@ -111,7 +111,7 @@ Status UdpTransport::TakeAnswer(Peer& peer, const PacketHeader& header, const st
   }
   if (answered.value().packets == 0) return Status();
   peer.confirmed += static_cast<uint64_t>(answered.value().packets - answered.value().lost);
-  path.answered = path.confirmed_at = peer.unanswered_since = now;
+  path.answered = path.confirmed_at = peer.confirmed_at = peer.unanswered_since = now;
   path.unanswered = peer.only_here = 0;
   path.is_silent = false;
   const int64_t response = arrived - answered.value().sent;
@@ -141,7 +141,7 @@ void UdpTransport::Answer(Peer& peer, size_t number) {
   const size_t size = kPacketHeaderBytes + kAnswerBytes + sealer.trailer_bytes();
   PacketHeader header;
   const bool is_new = peer.assembler.owes_answer(number);
-  const bool is_repeated = is_new && (peer.num_paths_of_priority() == 1 || peer.assembler.owes_answer_now(number));
+  const bool is_repeated = is_new && (peer.paths.size() == 1 || peer.assembler.owes_answer_now(number));
   peer.assembler.Answer(WallClock(), &header, bits, number);
   std::copy(bits, bits + kAnswerBytes, packet + kPacketHeaderBytes);
   size_t over = number;
@@ -163,19 +163,21 @@ void UdpTransport::Probe(Peer& peer, size_t number) {
   if (!peer.queue.is_under_way(number)) path.answered = NowNanoseconds();
   std::byte packet[kPacketHeaderBytes + kMaxTrailerBytes];
   const size_t size = kPacketHeaderBytes + path.seals.packets.trailer_bytes();
+  // Packets of earlier priorities cannot arrive after this packet, so the probe shows whether any packet is lost.
+  const TrafficClass traffic_class = peer.ClassOf(peer.queue.LastPriority(number), /*is_important=*/true);
   path.seals.packets.Seal(peer.queue.Probe(WallClock(), number), packet, size);
-  SendDatagrams(path.ends.socket, packet, {size}, peer.ClassOf(number, /*is_important=*/true), &path.datagrams);
+  SendDatagrams(path.ends.socket, packet, {size}, traffic_class, &path.datagrams);
 }
 
 // Handles the end of an AnswerTimeout. Each timeout is twice the previous one, so the second timeout in a row ends
-// three times the first timeout after the last acknowledgement. If another path of the same priority has been
-// acknowledged meanwhile, the process runs, and this path becomes silent. Otherwise these paths wait for the process.
-// To find out whether the others work, those that are idle get a probe.
+// three times the first timeout after the last acknowledgement. If another path has been acknowledged meanwhile, the
+// process runs, and this path becomes silent. Otherwise all paths wait for the process. To find out whether other paths
+// work, idle paths get a probe.
 void UdpTransport::TakeTimeout(Peer& peer, size_t number) {
   constexpr int kSilentTimeouts = 2;
   Path& path = peer.paths[number];
   ++path.unanswered;
-  if (path.unanswered >= kSilentTimeouts && peer.IsConfirmedBeside(number) && !path.is_silent) {
+  if (path.unanswered >= kSilentTimeouts && peer.confirmed_at > path.answered && !path.is_silent) {
     path.is_silent = true;
     std::vector<std::shared_ptr<Outgoing>> done;
     peer.queue.GiveUp(number, &done);
@@ -186,7 +188,7 @@ void UdpTransport::TakeTimeout(Peer& peer, size_t number) {
   Probe(peer, number);
   if (path.is_silent) return;
   for (size_t other = 0; other < peer.paths.size(); ++other) {
-    if (peer.PriorityOf(other) == peer.PriorityOf(number) && !peer.queue.is_under_way(other)) Probe(peer, other);
+    if (!peer.queue.is_under_way(other)) Probe(peer, other);
   }
 }
 
@@ -234,8 +236,9 @@ void UdpTransport::Write(Lock& lock, SocketPeer& its) {
 std::optional<size_t> UdpTransport::NextPath(Peer& peer, int64_t now) {
   std::optional<size_t> next;
   if (now < peer.held_until) return next;
-  for (const size_t i : peer.OpenPaths(now)) {
-    if (peer.paths[i].rate.Allowance(now) == 0) continue;
+  const int64_t longest_useful = peer.LongestUsefulResponse(now);
+  for (size_t i = 0; i < peer.paths.size(); ++i) {
+    if (!peer.IsOpen(i, longest_useful, now) || peer.paths[i].rate.Allowance(now) == 0) continue;
     if (!next || Peer::ResponseOf(peer.paths[i], now) < Peer::ResponseOf(peer.paths[*next], now)) next = i;
   }
   return next;
@@ -258,9 +261,9 @@ bool UdpTransport::FillBatch(Peer& peer, size_t number) {
   peer.sizes.clear();
   peer.headers.clear();
   int64_t bytes = 0;
-  const bool is_important = peer.queue.IsNextImportant(number);
-  peer.traffic_class = peer.ClassOf(number, is_important);
-  while (bytes < most && peer.sizes.size() < kMaxBatchPackets && peer.queue.IsNextImportant(number) == is_important) {
+  const SendQueue::NextPacket next = peer.queue.PeekNext();
+  peer.traffic_class = peer.ClassOf(next.priority, next.is_important);
+  while (bytes < most && peer.sizes.size() < kMaxBatchPackets && peer.queue.PeekNext() == next) {
     peer.bytes.resize(std::max(peer.bytes.size(), static_cast<size_t>(bytes) + peer.path.packet_bytes));
     size_t size;
     const std::optional<PacketHeader> header =

@@ -55,10 +55,10 @@ struct UdpTransport::Peer : SocketPeer {
   }
 
   void Push(const Header& header, std::shared_ptr<Outgoing> message, uint32_t priority) override {
-    queue.Push(header, std::move(message), ClampPriority(priority));
+    queue.Push(header, std::move(message), priority);
   }
   void PushCopy(const Header& header, const std::vector<ConstSpan>& payload, uint32_t priority) override {
-    queue.PushCopy(header, payload, ClampPriority(priority));
+    queue.PushCopy(header, payload, priority);
   }
   size_t copied_bytes() const override { return queue.copied_bytes(); }
   bool waits() const override { return assembler.waits(); }
@@ -73,7 +73,7 @@ struct UdpTransport::Peer : SocketPeer {
     paths.clear();
     AddPaths(datagrams, std::move(seals));
     answers_over = 0;
-    held_until = unanswered_since = forged = 0;
+    held_until = confirmed_at = unanswered_since = forged = 0;
     newest_answer = 0;
     only_here = silent_looks = 0;
     lost_bytes = 0;
@@ -83,25 +83,19 @@ struct UdpTransport::Peer : SocketPeer {
   }
 
   size_t num_paths() const { return path.sockets.size(); }
-  // Each priority has paths of its own: the first paths are those of priority 0, and so on.
-  size_t num_paths_of_priority() const { return num_paths() / path.priorities; }
-  size_t PriorityOf(size_t number) const { return number / num_paths_of_priority(); }
-  size_t ClampPriority(uint32_t priority) const { return std::min(priority, path.priorities - 1); }
-  // Returns the class of a path's packets. A job with one priority sends its packets like other traffic.
-  TrafficClass ClassOf(size_t number, bool is_important) const {
-    constexpr size_t kQueues = 8;  // of a switch's port; the highest queue is served first
-    const size_t queue = path.priorities == 1 ? 0 : kQueues - 1 - PriorityOf(number);
-    return {static_cast<uint8_t>(queue), is_important};
-  }
   Assembler MakeAssembler(Inbox* inbox) const { return Assembler(process, FragmentBytes(path), inbox, num_paths()); }
-  SendQueue MakeQueue() const {
-    return SendQueue(FragmentBytes(path), path.window, num_paths_of_priority(), path.priorities);
-  }
+  SendQueue MakeQueue() const { return SendQueue(FragmentBytes(path), path.window, num_paths(), path.priorities); }
   void AddPaths(const std::vector<DatagramOptions>& datagrams, std::vector<PacketSeals> seals) {
     for (size_t i = 0; i < num_paths(); ++i) {
-      paths.push_back({path.sockets[i], std::move(seals[i]), RateControl(path.packet_bytes, num_paths_of_priority()),
-                       datagrams[i]});
+      paths.push_back(
+          {path.sockets[i], std::move(seals[i]), RateControl(path.packet_bytes, num_paths()), datagrams[i]});
     }
+  }
+
+  // Returns the class of packets of a priority. A job with one priority sends its packets like other traffic.
+  TrafficClass ClassOf(uint32_t priority, bool is_important) const {
+    const uint32_t queue = path.priorities == 1 ? 0 : UdpTransport::kMaxPriorities - 1 - priority;
+    return {static_cast<uint8_t>(queue), is_important};
   }
 
   // Returns the number of frame bytes in each packet. It is a multiple of 8, so that no element is split between
@@ -111,37 +105,27 @@ struct UdpTransport::Peer : SocketPeer {
   }
 
   // Returns the longest RTT at which a path still speeds up the delivery of the waiting packets. Over a path with a
-  // longer RTT, these packets would arrive after the other paths of the priority have delivered everything.
-  int64_t LongestUsefulResponse(size_t priority, int64_t now) const {
+  // longer RTT, these packets would arrive after the other paths have delivered everything.
+  int64_t LongestUsefulResponse(int64_t now) const {
     int64_t shortest = std::numeric_limits<int64_t>::max();
     double rate = 0;  // bytes per second
-    for (size_t i = 0; i < paths.size(); ++i) {
-      if (paths[i].is_silent || PriorityOf(i) != priority) continue;
-      shortest = std::min(shortest, ResponseOf(paths[i], now));
-      rate += paths[i].rate.rate();
+    for (const Path& each : paths) {
+      if (each.is_silent) continue;
+      shortest = std::min(shortest, ResponseOf(each, now));
+      rate += each.rate.rate();
     }
-    return shortest + static_cast<int64_t>(1e9 * static_cast<double>(queue.waiting_bytes(priority)) / rate);
+    return shortest + static_cast<int64_t>(1e9 * static_cast<double>(queue.waiting_bytes()) / rate);
   }
   // Returns the RTT of a path, or 0 if the path has not been measured recently. Such a path gets packets.
   static int64_t ResponseOf(const Path& path, int64_t now) {
     constexpr std::chrono::seconds kForget{1};
     return now - path.confirmed_at < std::chrono::nanoseconds(kForget).count() ? path.response : 0;
   }
-  // Returns the paths that may get the next packets, once their rates allow it. All have the first priority of which a
-  // packet may be sent: packets of lower priorities wait.
-  std::vector<size_t> OpenPaths(int64_t now) const {
-    std::vector<size_t> open;
-    if (!queue.has_next()) return open;
-    const size_t priority = queue.NextPriority(), count = num_paths_of_priority();
-    const int64_t longest_useful = LongestUsefulResponse(priority, now);
-    for (size_t i = priority * count; i < (priority + 1) * count; ++i) {
-      const Path& each = paths[i];
-      if (!each.is_silent && !each.blocked && queue.has_next(i) && ResponseOf(each, now) <= longest_useful &&
-          (count == 1 || queue.under_way_bytes(i) < MostUnderWay(each))) {
-        open.push_back(i);
-      }
-    }
-    return open;
+  // Returns whether a path may get the next packets, once its rate allows it.
+  bool IsOpen(size_t number, int64_t longest_useful, int64_t now) const {
+    const Path& each = paths[number];
+    return !each.is_silent && !each.blocked && queue.has_next(number) && ResponseOf(each, now) <= longest_useful &&
+           (paths.size() == 1 || queue.under_way_bytes(number) < MostUnderWay(each));
   }
   // Returns the maximum number of frame bytes in flight on one of several paths: the bytes that its rate sends in about
   // two RTTs. Paths that share a slow link would otherwise fill its queue before their rates follow.
@@ -165,17 +149,11 @@ struct UdpTransport::Peer : SocketPeer {
   // Returns the time at which a path may send the next packets, or the maximum value if no path is open.
   int64_t NextBatchAt(int64_t now) const {
     int64_t next = std::numeric_limits<int64_t>::max();
-    for (const size_t i : OpenPaths(now)) next = std::min(next, std::max(paths[i].rate.NextAt(), held_until));
-    return next;
-  }
-  // Returns whether another path of the same priority has been acknowledged since `answered` of this path.
-  bool IsConfirmedBeside(size_t number) const {
+    const int64_t longest_useful = LongestUsefulResponse(now);
     for (size_t i = 0; i < paths.size(); ++i) {
-      if (i != number && PriorityOf(i) == PriorityOf(number) && paths[i].confirmed_at > paths[number].answered) {
-        return true;
-      }
+      if (IsOpen(i, longest_useful, now)) next = std::min(next, std::max(paths[i].rate.NextAt(), held_until));
     }
-    return false;
+    return next;
   }
   // Returns whether packets are in flight on paths that are not silent.
   bool AwaitsAnswer() const { return under_way() > 0; }
@@ -213,6 +191,7 @@ struct UdpTransport::Peer : SocketPeer {
   std::vector<std::byte> bytes;
   std::vector<size_t> sizes;
   std::vector<PacketHeader> headers;
+  int64_t confirmed_at = 0;  // time of the last acknowledgement on any path
   // The next three members detect that no path passes UDP packets.
   int64_t unanswered_since = 0;  // time of the last acknowledgement or of the first packet in flight: the later
   bool is_asked = false;         // whether a reply of the process over TCP is due

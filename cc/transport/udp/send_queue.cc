@@ -9,27 +9,30 @@
 
 namespace jaxcomm {
 
-void SendQueue::Push(const Header& header, std::shared_ptr<Outgoing> message, size_t priority) {
-  PushCopy(header, {}, priority);
-  waiting_[priority].unsent.back()->message = std::move(message);
-}
-
-void SendQueue::PushCopy(const Header& header, const std::vector<ConstSpan>& payload, size_t priority) {
+void SendQueue::Push(const Header& header, std::shared_ptr<Outgoing> message, uint32_t priority) {
   auto frame = std::make_shared<Frame>();
   frame->header = header;
-  frame->priority = priority;
   frame->bytes = frame->reliable = kHeaderBytes + header.bytes;
-  frame->own.reserve(payload.empty() ? kHeaderBytes : frame->bytes);
+  frame->own.resize(kHeaderBytes);
+  EncodeHeader(header, frame->own.data());
+  frame->message = std::move(message);
+  Add(std::move(frame), priority);
+}
+
+void SendQueue::PushCopy(const Header& header, const std::vector<ConstSpan>& payload, uint32_t priority) {
+  auto frame = std::make_shared<Frame>();
+  frame->header = header;
+  frame->bytes = frame->reliable = kHeaderBytes + header.bytes;
+  frame->own.reserve(frame->bytes);
   frame->own.resize(kHeaderBytes);
   EncodeHeader(header, frame->own.data());
   for (const ConstSpan& span : payload) frame->own.insert(frame->own.end(), span.data, span.data + span.bytes);
-  Add(std::move(frame));
+  Add(std::move(frame), priority);
 }
 
 void SendQueue::PushLossy(const MessageId& id, std::vector<bool> important, const LossLimit& limit,
-                          std::shared_ptr<Outgoing> message, size_t priority) {
+                          std::shared_ptr<Outgoing> message, uint32_t priority) {
   auto frame = std::make_shared<Frame>();
-  frame->priority = priority;
   const size_t front = LossyFrontBytes(important.size());
   frame->reliable = frame->bytes = static_cast<uint32_t>(front);
   frame->may_lose = static_cast<uint32_t>(limit.bytes);
@@ -44,10 +47,11 @@ void SendQueue::PushLossy(const MessageId& id, std::vector<bool> important, cons
   frame->own = EncodeLossy(frame->header, {frame->reliable, frame->may_lose, std::move(important)});
   frame->message = std::move(message);
   frame->is_lossy = true;
-  Add(std::move(frame));
+  Add(std::move(frame), priority);
 }
 
-void SendQueue::Add(std::shared_ptr<Frame> frame) {
+void SendQueue::Add(std::shared_ptr<Frame> frame, uint32_t priority) {
+  frame->priority = std::min(priority, static_cast<uint32_t>(waiting_.size() - 1));
   Waiting& waiting = waiting_[frame->priority];
   copied_bytes_ += frame->own.size();
   waiting.bytes += frame->bytes;
@@ -58,10 +62,18 @@ bool SendQueue::is_waiting() const {
   return std::any_of(waiting_.begin(), waiting_.end(), [](const Waiting& waiting) { return waiting.has_frames(); });
 }
 
-size_t SendQueue::NextPriority() const {
-  size_t path = 0;
-  while (!has_next(path)) ++path;
-  return PriorityOf(path);
+int64_t SendQueue::waiting_bytes() const {
+  int64_t bytes = 0;
+  for (const Waiting& waiting : waiting_) bytes += waiting.bytes;
+  return bytes;
+}
+
+// Returns the first priority of which a packet may be sent, or nullptr if there is none.
+const SendQueue::Waiting* SendQueue::FindNext() const {
+  for (const Waiting& waiting : waiting_) {
+    if (!waiting.lost.empty() || (!waiting.unsent.empty() && MayBegin(*waiting.unsent.front()))) return &waiting;
+  }
+  return nullptr;
 }
 
 bool SendQueue::has_next() const {
@@ -75,14 +87,25 @@ bool SendQueue::has_next(size_t number) const {
   const Path& path = paths_[number];
   if (path.under_way.size() + 1 >= kAnsweredPackets) return false;
   if (path.under_way_bytes > 0 && path.under_way_bytes + static_cast<int64_t>(fragment_) > window_) return false;
-  const Waiting& waiting = waiting_[PriorityOf(number)];
-  return !waiting.lost.empty() || (!waiting.unsent.empty() && MayBegin(*waiting.unsent.front()));
+  return FindNext() != nullptr;
 }
 
 // Retransmitted packets count as important.
-bool SendQueue::IsNextImportant(size_t path) const {
-  const auto& [unsent, lost, bytes] = waiting_[PriorityOf(path)];
-  return !lost.empty() || unsent.empty() || !MayLose({unsent.front(), unsent.front()->sent});
+SendQueue::NextPacket SendQueue::PeekNext() const {
+  const Waiting* const waiting = FindNext();
+  if (waiting == nullptr) return {};
+  const auto priority = static_cast<uint32_t>(waiting - waiting_.data());
+  if (!waiting->lost.empty()) return {priority, /*is_important=*/true};
+  const Frame& frame = *waiting->unsent.front();
+  return {priority, !MayLose(frame, frame.sent)};
+}
+
+uint32_t SendQueue::LastPriority(size_t path) const {
+  uint32_t last = 0;
+  for (const Fragment& fragment : paths_[path].under_way) {
+    if (!fragment.is_over) last = std::max(last, fragment.priority);
+  }
+  return last;
 }
 
 bool SendQueue::MayBegin(const Frame& frame) const {
@@ -93,7 +116,7 @@ bool SendQueue::MayBegin(const Frame& frame) const {
 std::optional<PacketHeader> SendQueue::Next(int64_t now, std::byte* bytes, size_t* size, size_t number) {
   if (!has_next(number)) return std::nullopt;
   Path& path = paths_[number];
-  Waiting& waiting = waiting_[PriorityOf(number)];
+  Waiting& waiting = waiting_[static_cast<size_t>(FindNext() - waiting_.data())];
   Fragment fragment;
   if (!waiting.lost.empty()) {
     fragment = std::move(waiting.lost.front());
@@ -114,6 +137,7 @@ std::optional<PacketHeader> SendQueue::Next(int64_t now, std::byte* bytes, size_
   *size = Size(fragment);
   Read(frame, fragment.offset, *size, bytes);
   waiting.bytes -= static_cast<int64_t>(*size);
+  fragment.priority = frame.priority;
   fragment.sent = now;
   fragment.is_unsent = false;
   path.ends_message = frame.message != nullptr;
@@ -127,13 +151,13 @@ std::optional<PacketHeader> SendQueue::Next(int64_t now, std::byte* bytes, size_
   // Requests an acknowledgement only if a caller waits for it: when no further packet of a message that was not copied
   // may be sent now.
   const bool asks = frame.message != nullptr && !has_next(number);
-  const auto sent = static_cast<uint16_t>(SentWhole(number));
+  const auto sent = static_cast<uint16_t>(SentWhole(number, frame.priority));
   return PacketHeader{kind, asks, path.oldest + path.under_way.size() - 1, frame.number, offset, frame.bytes, sent};
 }
 
 // Returns the number of messages that have been sent completely at least once, and have no droppable bytes in flight
-// on other paths.
-uint64_t SendQueue::SentWhole(size_t path) const {
+// that a new packet of this path and priority may overtake.
+uint64_t SendQueue::SentWhole(size_t path, uint32_t priority) const {
   uint64_t whole = next_frame_[0];
   for (const auto& [unsent, lost, bytes] : waiting_) {
     const bool is_begun = !unsent.empty() && unsent.front()->sent > 0 && KindOf(*unsent.front()) == 0;
@@ -144,9 +168,10 @@ uint64_t SendQueue::SentWhole(size_t path) const {
     }
   }
   for (size_t other = 0; other < paths_.size(); ++other) {
-    if (other == path || paths_[other].lossy_under_way == 0) continue;
+    if (paths_[other].lossy_under_way == 0 || (other == path && waiting_.size() == 1)) continue;
     for (const Fragment& fragment : paths_[other].under_way) {
-      if (fragment.frame && fragment.frame->is_lossy) whole = std::min(whole, fragment.frame->number);
+      if (!fragment.frame || !fragment.frame->is_lossy || (other == path && fragment.priority <= priority)) continue;
+      whole = std::min(whole, fragment.frame->number);
     }
   }
   return whole;
@@ -154,18 +179,27 @@ uint64_t SendQueue::SentWhole(size_t path) const {
 
 // Adds a packet to those in flight on a path.
 void SendQueue::Depart(Path& path, Fragment fragment) {
+  ++path.packets_under_way;
   path.under_way_bytes += static_cast<int64_t>(Size(fragment));
   path.lossy_under_way += fragment.frame && fragment.frame->is_lossy;
   path.under_way.push_back(std::move(fragment));
 }
 
-// Removes the oldest packet from those in flight on a path.
-SendQueue::Fragment SendQueue::TakeOldest(Path& path) {
-  Fragment fragment = std::move(path.under_way.front());
-  path.under_way.pop_front();
-  ++path.oldest;
+// Takes a packet from those in flight on a path. Its place in Path::under_way stays.
+SendQueue::Fragment SendQueue::Resolve(Path& path, Fragment& its) {
+  Fragment fragment = std::move(its);
+  its.frame = nullptr;
+  if (std::exchange(its.is_over, true)) return fragment;
+  --path.packets_under_way;
   path.under_way_bytes -= static_cast<int64_t>(Size(fragment));
   path.lossy_under_way -= fragment.frame && fragment.frame->is_lossy;
+  return fragment;
+}
+
+SendQueue::Fragment SendQueue::TakeOldest(Path& path) {
+  Fragment fragment = Resolve(path, path.under_way.front());
+  path.under_way.pop_front();
+  ++path.oldest;
   return fragment;
 }
 
@@ -176,15 +210,18 @@ void SendQueue::Wait(Fragment fragment, bool is_first) {
   waiting.lost.insert(is_first ? waiting.lost.begin() : waiting.lost.end(), std::move(fragment));
 }
 
-// Marks the paths without packets in flight as paused if nothing of their priority waits to be sent.
+// If nothing waits to be sent, marks all paths without packets in flight as paused.
 void SendQueue::NotePauses() {
-  for (size_t i = 0; i < paths_.size(); ++i) {
-    if (!waiting_[PriorityOf(i)].has_frames()) paths_[i].has_paused |= paths_[i].under_way.empty();
-  }
+  if (is_waiting()) return;
+  for (Path& path : paths_) path.has_paused |= path.packets_under_way == 0;
+}
+
+size_t SendQueue::Size(const Frame& frame, uint32_t offset) const {
+  return std::min<size_t>(fragment_, frame.bytes - offset);
 }
 
 size_t SendQueue::Size(const Fragment& fragment) const {
-  return fragment.frame ? std::min<size_t>(fragment_, fragment.frame->bytes - fragment.offset) : 0;
+  return fragment.frame ? Size(*fragment.frame, fragment.offset) : 0;
 }
 
 void SendQueue::Read(Frame& frame, uint32_t offset, size_t size, std::byte* out) {
@@ -205,9 +242,12 @@ PacketHeader SendQueue::Probe(int64_t now, size_t number) {
     Fragment oldest = TakeOldest(path);
     if (IsLeft(oldest)) Wait(std::move(oldest), /*is_first=*/false);
   }
-  path.under_way.push_back({nullptr, 0, now});
+  Fragment probe;
+  probe.priority = LastPriority(number);
+  probe.sent = now;
+  const uint64_t sent = SentWhole(number, probe.priority);
+  Depart(path, std::move(probe));
   path.ends_message = false;
-  const uint64_t sent = SentWhole(number);
   if (sent >= owed_) owed_ = 0;
   const uint64_t newest = path.oldest + path.under_way.size() - 1;
   return {PacketKind::kProbe, /*asks=*/true, newest, 0, 0, 0, static_cast<uint16_t>(sent)};
@@ -216,10 +256,8 @@ PacketHeader SendQueue::Probe(int64_t now, size_t number) {
 void SendQueue::Unsend(size_t count, size_t number) {
   Path& path = paths_[number];
   for (; count > 0 && !path.under_way.empty(); --count) {  // stops early if packets were acknowledged meanwhile
-    Fragment newest = std::move(path.under_way.back());
+    Fragment newest = Resolve(path, path.under_way.back());
     path.under_way.pop_back();
-    path.under_way_bytes -= static_cast<int64_t>(Size(newest));
-    path.lossy_under_way -= newest.frame && newest.frame->is_lossy;
     if (!IsLeft(newest)) continue;
     newest.is_unsent = true;
     Wait(std::move(newest), /*is_first=*/true);
@@ -235,14 +273,25 @@ Result<Answered> SendQueue::Take(const PacketHeader& answer, const std::byte* bi
   Answered answered;
   if (answer.number <= path.newest_answer) return answered;
   path.newest_answer = answer.number;
-  while (path.oldest <= answer.frame && !path.under_way.empty()) {
-    const uint64_t bit = answer.frame - path.oldest;
-    Fragment fragment = TakeOldest(path);
+  const size_t count = answer.frame < path.oldest ? 0 : static_cast<size_t>(answer.frame - path.oldest) + 1;
+  const auto has_arrived = [&](size_t i) {
+    const uint64_t bit = count - 1 - i;
+    return bit < kAnsweredPackets && (bits[bit / 8] & static_cast<std::byte>(1 << (bit % 8))) != std::byte{0};
+  };
+  for (size_t i = 0; i < count; ++i) {  // the newest packet has arrived even if the receiver had no room for it
+    const Fragment& fragment = path.under_way[i];
+    if (!fragment.is_over && (i + 1 == count || has_arrived(i))) path.arrived[fragment.priority] = path.oldest + i + 1;
+  }
+  for (size_t i = 0; i < count; ++i) {
+    if (path.under_way[i].is_over) continue;
+    const bool has_come = has_arrived(i);
+    const bool is_overtaken =
+        count - 1 - i >= kMostOvertaking || IsOvertaken(path, path.oldest + i, path.under_way[i].priority);
+    if (!has_come && !is_overtaken) continue;  // may still arrive
+    Fragment fragment = Resolve(path, path.under_way[i]);
     const size_t size = Size(fragment);
-    const bool has_come =
-        bit < kAnsweredPackets && (bits[bit / 8] & static_cast<std::byte>(1 << (bit % 8))) != std::byte{0};
     ++answered.packets;
-    if (bit == 0) answered.sent = fragment.sent;
+    if (i + 1 == count) answered.sent = fragment.sent;
     if (!has_come) ++answered.lost;
     if (!fragment.frame) continue;
     if (has_come) {
@@ -257,9 +306,16 @@ Result<Answered> SendQueue::Take(const PacketHeader& answer, const std::byte* bi
       Wait(std::move(fragment), /*is_first=*/false);
     }
   }
+  while (!path.under_way.empty() && path.under_way.front().is_over) TakeOldest(path);
   EndBefore(LoadNumber<uint64_t>(bits + kAnsweredPackets / 8), done);
   NotePauses();
   return answered;
+}
+
+// Returns whether a packet of the same or a later priority has arrived that was not sent before packet `number`.
+bool SendQueue::IsOvertaken(const Path& path, uint64_t number, uint32_t priority) {
+  return std::any_of(path.arrived.begin() + priority, path.arrived.end(),
+                     [number](uint64_t arrived) { return arrived > number; });
 }
 
 void SendQueue::GiveUp(size_t number, std::vector<std::shared_ptr<Outgoing>>* done) {
@@ -274,15 +330,15 @@ void SendQueue::GiveUp(size_t number, std::vector<std::shared_ptr<Outgoing>>* do
 
 // Gives up a lost packet if its message may lose the packet. Returns false if the packet must be retransmitted.
 bool SendQueue::TakeLoss(const Fragment& fragment, std::vector<std::shared_ptr<Outgoing>>* done) {
-  if (fragment.frame->has_time_limit || !MayLose(fragment)) return false;
+  if (fragment.frame->has_time_limit || !MayLose(*fragment.frame, fragment.offset)) return false;
   fragment.frame->may_lose -= static_cast<uint32_t>(Size(fragment));
   fragment.frame->has_lost = true;
   Come(*fragment.frame, done);
   return true;
 }
 
-bool SendQueue::MayLose(const Fragment& fragment) const {
-  return fragment.offset >= fragment.frame->reliable && Size(fragment) <= fragment.frame->may_lose;
+bool SendQueue::MayLose(const Frame& frame, uint32_t offset) const {
+  return offset >= frame.reliable && Size(frame, offset) <= frame.may_lose;
 }
 
 void SendQueue::Come(Frame& frame, std::vector<std::shared_ptr<Outgoing>>* done) {
@@ -291,7 +347,7 @@ void SendQueue::Come(Frame& frame, std::vector<std::shared_ptr<Outgoing>>* done)
 
 void SendQueue::End(Frame& frame, std::vector<std::shared_ptr<Outgoing>>* done) {
   frame.is_over = true;
-  if (frame.has_lost && paths_.size() > 1) owed_ = std::max(owed_, frame.number + 1);
+  if (frame.has_lost && (paths_.size() > 1 || waiting_.size() > 1)) owed_ = std::max(owed_, frame.number + 1);
   frames_[KindOf(frame)].erase(frame.number);
   copied_bytes_ -= frame.own.size();
   if (frame.message) done->push_back(std::move(frame.message));

@@ -10,14 +10,16 @@
 // receiver gives up the missing bytes if the message may lose them. Acknowledgements show the loss to the sender. They
 // also carry the number of messages that the receiver has finished. The sender sends no more packets of these messages.
 //
-// The packets may take several paths, each with packet numbers of its own. A packet is missing if a later packet of the
-// same path has arrived. A packet does not count a lossy message as sent while bytes of the message are in flight on
-// another path, because packets of different paths overtake each other. Functions without a path concern all paths.
+// Frames have priorities, 0 first. A frame's packets wait while packets of an earlier priority wait. Switches may do
+// the same, so a packet is missing only if a later packet of the same or a later priority has arrived.
 //
-// Frames may have several priorities; priority 0 is sent first. Each priority has paths of its own, because packets
-// of different priorities overtake each other in switches. Not thread-safe.
+// The packets may take several paths, each with packet numbers of its own. Only later packets of the same path show
+// that a packet is missing. A packet does not count a lossy message as sent while bytes of the message are in flight on
+// another path, because packets of different paths overtake each other. Functions without a path concern all paths.
+// Not thread-safe.
 #pragma once
 
+#include <array>
 #include <cstddef>
 #include <cstdint>
 #include <deque>
@@ -49,29 +51,39 @@ struct Answered {
 
 class SendQueue {
  public:
+  static constexpr size_t kMaxPriorities = 8;
+
   // `fragment`: number of frame bytes in each packet, except that a frame's last packet may hold fewer. `window`:
-  // maximum number of frame bytes in flight on each path. `paths`: the number of paths for each priority; the first
-  // `paths` paths are those of priority 0, and so on.
+  // maximum number of frame bytes in flight on each path. `priorities`: at most kMaxPriorities; frames of later
+  // priorities get the last one.
   SendQueue(size_t fragment, int64_t window, size_t paths = 1, size_t priorities = 1)
-      : fragment_(fragment), window_(window), paths_(paths * priorities), waiting_(priorities) {}
+      : fragment_(fragment), window_(window), paths_(paths), waiting_(priorities) {}
 
   // The payload must stay valid until the process has acknowledged all of it, because retransmissions read it.
-  void Push(const Header& header, std::shared_ptr<Outgoing> message, size_t priority = 0);
-  void PushCopy(const Header& header, const std::vector<ConstSpan>& payload, size_t priority = 0);
+  void Push(const Header& header, std::shared_ptr<Outgoing> message, uint32_t priority = 0);
+  void PushCopy(const Header& header, const std::vector<ConstSpan>& payload, uint32_t priority = 0);
   // `important[i]`: whether span i of the message must arrive. Reorders the spans of the message, because important
   // spans are sent first.
   void PushLossy(const MessageId& id, std::vector<bool> important, const LossLimit& limit,
-                 std::shared_ptr<Outgoing> message, size_t priority = 0);
+                 std::shared_ptr<Outgoing> message, uint32_t priority = 0);
 
   // Writes the payload of the next packet, at most `fragment` bytes, to `bytes`. Returns nullopt if nothing waits or if
   // no more packets may be in flight. `now` is in nanoseconds.
   std::optional<PacketHeader> Next(int64_t now, std::byte* bytes, size_t* size, size_t path = 0);
   bool has_next() const;
   bool has_next(size_t path) const;
-  // Returns whether the path's next packet must arrive.
-  bool IsNextImportant(size_t path = 0) const;
-  // Returns the first priority of which a packet may be sent now. There must be one.
-  size_t NextPriority() const;
+  // The properties by which switches treat the next packet. `is_important`: the packet must arrive.
+  struct NextPacket {
+    uint32_t priority = 0;
+    bool is_important = true;
+
+    bool operator==(const NextPacket& other) const {
+      return priority == other.priority && is_important == other.is_important;
+    }
+  };
+  NextPacket PeekNext() const;
+  // Returns the last priority of the packets in flight on a path. A probe is sent with this priority.
+  uint32_t LastPriority(size_t path = 0) const;
   // Returns a packet without payload that requests an acknowledgement.
   PacketHeader Probe(int64_t now, size_t path = 0);
   // Takes back the newest `count` packets that Next returned for the path, because they could not be sent.
@@ -79,7 +91,7 @@ class SendQueue {
 
   Result<Answered> Take(const PacketHeader& answer, const std::byte* bits, std::vector<std::shared_ptr<Outgoing>>* done,
                         size_t path = 0);
-  // Counts all packets in flight on a path as lost, so that other paths of its priority retransmit them.
+  // Counts all packets in flight on a path as lost, so that other paths retransmit them.
   void GiveUp(size_t path, std::vector<std::shared_ptr<Outgoing>>* done);
 
   // Removes the call's messages. If a message is partly sent, copies its bytes instead, and still sends all of them.
@@ -88,20 +100,17 @@ class SendQueue {
   std::vector<std::shared_ptr<Outgoing>> Clear();
 
   bool empty() const { return !is_waiting() && frames_[0].empty() && frames_[1].empty(); }
-  bool is_under_way(size_t path = 0) const { return !paths_[path].under_way.empty(); }
-  size_t under_way(size_t path = 0) const { return paths_[path].under_way.size(); }    // packets in flight
+  bool is_under_way(size_t path = 0) const { return paths_[path].packets_under_way > 0; }
+  size_t under_way(size_t path = 0) const { return paths_[path].packets_under_way; }   // packets in flight
   int64_t under_way_bytes(size_t path) const { return paths_[path].under_way_bytes; }  // frame bytes in flight
-  // Returns the number of frame bytes of a priority that wait to be sent.
-  int64_t waiting_bytes(size_t priority = 0) const { return waiting_[priority].bytes; }
-  // Returns whether nothing of the path's priority is left to send, and the path's last packet belongs to a message
-  // that was not copied. In that case the caller sends a probe, for two reasons. Only a later packet can show that the
-  // last packet is lost. A later packet also reports that the whole of a lossy message was sent.
-  bool ends_message(size_t path = 0) const {
-    return paths_[path].ends_message && !waiting_[PriorityOf(path)].has_frames();
-  }
+  int64_t waiting_bytes() const;                                                       // frame bytes to send
+  // Returns whether nothing is left to send and the path's last packet belongs to a message that was not copied. In
+  // that case the caller sends a probe, for two reasons. Only a later packet can show that the last packet is lost. A
+  // later packet also reports that the whole of a lossy message was sent.
+  bool ends_message(size_t path = 0) const { return paths_[path].ends_message && !is_waiting(); }
   // Returns whether the caller must send a probe, on any path, to report that the whole of a lossy message was sent: no
   // packet has reported this yet. Always false with one path.
-  bool owes_probe() const { return owed_ > 0 && !is_waiting() && SentWhole(kNoPath) >= owed_; }
+  bool owes_probe() const { return owed_ > 0 && !is_waiting() && SentWhole(kNoPath, 0) >= owed_; }
   // Returns whether, at some time since the path's last packet was sent, nothing waited to be sent, and no packet of
   // the path was in flight.
   bool has_paused(size_t path = 0) const { return paths_[path].has_paused; }
@@ -113,7 +122,7 @@ class SendQueue {
     Header header;
     std::vector<std::byte> own;
     std::shared_ptr<Outgoing> message;
-    size_t priority;
+    uint32_t priority;
     uint32_t bytes;
     uint64_t number = 0;    // set when the frame's first packet is sent
     uint32_t sent = 0;      // number of bytes sent at least once
@@ -129,9 +138,11 @@ class SendQueue {
   // A packet that is in flight, lost or taken back. The packet of a probe has no frame.
   struct Fragment {
     std::shared_ptr<Frame> frame;
+    uint32_t priority = 0;
     uint32_t offset = 0;
     int64_t sent = 0;
     int losses = 0;
+    bool is_over = false;    // acknowledged or lost, while an earlier packet is in flight
     bool is_unsent = false;  // Unsend took the packet back
   };
   // The frames and packets of one priority that wait to be sent.
@@ -145,6 +156,8 @@ class SendQueue {
   struct Path {
     std::deque<Fragment> under_way;  // in the order of packet numbers, which begin with `oldest`
     uint64_t oldest = 0;
+    size_t packets_under_way = 0;
+    std::array<uint64_t, kMaxPriorities> arrived = {};  // by priority: the newest number that has arrived, plus 1
     int64_t under_way_bytes = 0;
     int64_t lossy_under_way = 0;  // packets of lossy messages
     uint64_t newest_answer = 0;
@@ -153,22 +166,28 @@ class SendQueue {
 
   static constexpr size_t kNoPath = SIZE_MAX;
 
+  // A packet in flight that this number of later packets have overtaken counts as lost. Acknowledgements report the
+  // newest kAnsweredPackets packets only.
+  static constexpr uint64_t kMostOvertaking = kAnsweredPackets * 3 / 4;
   static constexpr int kOftenLost = 8;  // if 20 % of packets get lost at random, 3 in a million get lost this often
 
   // Returns the index of the frame's kind in frames_ and next_frame_.
   static size_t KindOf(const Frame& frame) { return frame.header.type == FrameType::kMessage ? 0 : 1; }
   bool MayBegin(const Frame& frame) const;
-  bool MayLose(const Fragment& fragment) const;
+  bool MayLose(const Frame& frame, uint32_t offset) const;
+  static bool IsOvertaken(const Path& path, uint64_t number, uint32_t priority);
   // Returns whether the packet's bytes must still arrive.
   static bool IsLeft(const Fragment& fragment) { return fragment.frame && !fragment.frame->is_over; }
-  size_t PriorityOf(size_t path) const { return path / (paths_.size() / waiting_.size()); }
   bool is_waiting() const;
-  uint64_t SentWhole(size_t path) const;
+  const Waiting* FindNext() const;
+  uint64_t SentWhole(size_t path, uint32_t priority) const;
   void Depart(Path& path, Fragment fragment);
+  Fragment Resolve(Path& path, Fragment& fragment);
   Fragment TakeOldest(Path& path);
-  void Add(std::shared_ptr<Frame> frame);
+  void Add(std::shared_ptr<Frame> frame, uint32_t priority);
   void Wait(Fragment fragment, bool is_first);
   void NotePauses();
+  size_t Size(const Frame& frame, uint32_t offset) const;
   size_t Size(const Fragment& fragment) const;
   static void Read(Frame& frame, uint32_t offset, size_t size, std::byte* out);
   void Come(Frame& frame, std::vector<std::shared_ptr<Outgoing>>* done);

@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "cc/base/little_endian.h"
+#include "cc/transport/udp/lossy_frame.h"
 #include "gtest/gtest.h"
 
 namespace jaxcomm {
@@ -245,90 +246,108 @@ TEST_F(SendQueuePathsTest, APathPausesWhenNothingIsLeftForIt) {
   EXPECT_FALSE(queue_.has_paused(0));
 }
 
-// A queue with two priorities, each with two paths.
-class PrioritiesTest : public testing::Test {
+// A queue with two priorities, whose later one any switch may delay.
+class PrioritiesTest : public SendQueueTest {
  protected:
-  // Queues a message of four packets. The four packets have the frame number that the queue gives the message when its
-  // first packet is sent.
-  void Push(size_t priority, bool is_lossy = false) {
-    constexpr uint32_t kBytes = 4 * kFragment - kHeaderBytes;
-    const std::vector<ConstSpan> spans = {{data_.data(), kBytes, 0}};
+  // Queues a message of four packets.
+  void Push(uint32_t priority, bool is_lossy = false) {
+    const auto front = static_cast<uint32_t>(is_lossy ? LossyFrontBytes(1) : kHeaderBytes);
+    const uint32_t bytes = 4 * kFragment - front;
+    const std::vector<ConstSpan> spans = {{zeros_.data(), bytes, 0}};
     const auto message = std::make_shared<Outgoing>(Outgoing{CallId(), spans, 1, Status(), nullptr});
     if (is_lossy) {
-      queue_.PushLossy(MessageId(), {false}, LossLimit(kBytes), message, priority);
+      queue_.PushLossy(MessageId(), {false}, LossLimit(bytes), message, priority);
     } else {
-      queue_.Push({FrameType::kMessage, kBytes, MessageId()}, message, priority);
+      queue_.Push({FrameType::kMessage, bytes, MessageId()}, message, priority);
     }
   }
-  std::optional<PacketHeader> Next(size_t path) {
+  PacketHeader Next() {
     std::array<std::byte, kFragment> bytes;
     size_t size;
-    return queue_.Next(++now_, bytes.data(), &size, path);
+    return queue_.Next(1, bytes.data(), &size).value();
   }
 
-  SendQueue queue_{kFragment, /*window=*/1 << 20, /*paths=*/2, /*priorities=*/2};
-  std::vector<std::shared_ptr<Outgoing>> done_;
+  PrioritiesTest() { queue_ = SendQueue(kFragment, /*window=*/1 << 20, /*paths=*/1, /*priorities=*/2); }
 
  private:
-  const std::array<std::byte, 8 * kFragment> data_ = {};
-  int64_t now_ = 0;
+  const std::array<std::byte, 4 * kFragment> zeros_ = {};
 };
 
-TEST_F(PrioritiesTest, TheFirstPriorityIsNextAlthoughAnotherMessageIsPartlySent) {
-  Push(1);
-  EXPECT_EQ(queue_.NextPriority(), 1u);
-  EXPECT_TRUE(Next(2));
+TEST_F(PrioritiesTest, PacketsOfTheFirstPriorityAreNextAlthoughAnotherMessageIsPartlySent) {
+  Push(7);  // gets the last priority
+  EXPECT_EQ(queue_.PeekNext().priority, 1u);
+  EXPECT_EQ(Next().frame, 0u);
   Push(0);
-  EXPECT_EQ(queue_.NextPriority(), 0u);
-  EXPECT_TRUE(Next(0) && Next(1) && Next(0) && Next(1));
-  EXPECT_EQ(queue_.NextPriority(), 1u);
-  EXPECT_EQ(queue_.waiting_bytes(0), 0);
-  EXPECT_GT(queue_.waiting_bytes(1), 0);
+  EXPECT_EQ(queue_.PeekNext().priority, 0u);
+  for (int i = 0; i < 4; ++i) EXPECT_EQ(Next().frame, 1u);
+  EXPECT_EQ(queue_.PeekNext().priority, 1u);
+  for (int i = 0; i < 3; ++i) EXPECT_EQ(Next().frame, 0u);
+  EXPECT_FALSE(queue_.has_next());
+  EXPECT_EQ(queue_.waiting_bytes(), 0);
 }
 
-TEST_F(PrioritiesTest, APathCarriesPacketsOfItsPriorityOnly) {
+TEST_F(PrioritiesTest, APacketThatAnEarlierPriorityHasOvertakenIsStillInFlight) {
   Push(1);
-  EXPECT_FALSE(Next(0) || Next(1));
-  EXPECT_TRUE(Next(2) && Next(3));
-  queue_.GiveUp(3, &done_);  // the other path of the priority retransmits the packet
-  EXPECT_FALSE(Next(0) || Next(1));
-  EXPECT_TRUE(Next(2) && Next(2) && Next(2));
-  EXPECT_FALSE(queue_.has_next());
+  EXPECT_EQ(Send(2), 2);
+  Push(0);
+  EXPECT_EQ(Send(4), 4);
+  Answered answered = Answer({4, 5});
+  EXPECT_EQ(answered.packets, 4);
+  EXPECT_EQ(answered.lost, 0);
+  EXPECT_EQ(queue_.under_way(), 2u);
+  EXPECT_EQ(Send(), 2);  // two packets of the later priority
+  answered = Answer({6, 7});
+  EXPECT_EQ(answered.packets, 4);
+  EXPECT_EQ(answered.lost, 2);
+  EXPECT_EQ(Send(), 2);
+  EXPECT_EQ(Answer().lost, 0);
+  EXPECT_TRUE(queue_.empty());
+  EXPECT_EQ(done_, 2u);
+}
+
+TEST_F(PrioritiesTest, AProbeIsSentWithTheLastPriorityAndShowsWhatIsLost) {
+  Push(1);
+  Send();
+  Push(0);
+  Send();
+  EXPECT_TRUE(queue_.ends_message());
+  EXPECT_EQ(queue_.LastPriority(), 1u);
+  Probe();
+  EXPECT_EQ(queue_.LastPriority(), 1u);
+  EXPECT_EQ(Answer({1, 8}).lost, 2);
+  EXPECT_EQ(queue_.LastPriority(), 0u);
+  EXPECT_EQ(Send(), 2);
 }
 
 TEST_F(PrioritiesTest, AMessageCountsAsSentOnlyAfterTheEarlierOneOfAnotherPriority) {
   Push(1);
-  EXPECT_EQ(Next(2)->frame, 0u);
+  Next();
   Push(0);
-  for (int i = 0; i < 4; ++i) {
-    const PacketHeader header = *Next(0);
-    EXPECT_EQ(header.frame, 1u);
-    EXPECT_EQ(header.sent, 0);
-  }
-  for (int i = 0; i < 3; ++i) EXPECT_EQ(Next(2)->sent, i < 2 ? 0 : 2);
+  for (int i = 0; i < 4; ++i) EXPECT_EQ(Next().sent, 0);
+  for (int i = 0; i < 3; ++i) EXPECT_EQ(Next().sent, i < 2 ? 0 : 2);
 }
 
-TEST_F(PrioritiesTest, LossyBytesInFlightOnPathsOfAnotherPriorityDoNotCountAsSent) {
+TEST_F(PrioritiesTest, LossyBytesThatMayBeOvertakenDoNotCountAsSent) {
   Push(1, /*is_lossy=*/true);
-  while (Next(2)) continue;
+  for (int i = 0; i < 4; ++i) EXPECT_EQ(Next().sent, i < 3 ? 0 : 1);
   Push(0);
-  PacketHeader header;
-  while (const auto next = Next(0)) header = *next;
-  EXPECT_EQ(header.sent, 0);
-  queue_.GiveUp(2, &done_);
-  EXPECT_TRUE(queue_.has_next(2));  // the first packet holds the frame's front, and must arrive
-  while (Next(3)) continue;
-  EXPECT_FALSE(queue_.owes_probe());
+  for (int i = 0; i < 4; ++i) EXPECT_EQ(Next().sent, 0);
+  Push(1);
+  EXPECT_EQ(Next().sent, 2);  // behind the lossy bytes
 }
 
-TEST_F(PrioritiesTest, EachPriorityEndsItsOwnMessages) {
-  Push(0);
+TEST_F(PrioritiesTest, PacketsThatTooManyHaveOvertakenAreLost) {
   Push(1);
-  while (Next(0)) continue;
-  EXPECT_TRUE(queue_.ends_message(0));
-  EXPECT_TRUE(Next(2));
-  EXPECT_FALSE(queue_.ends_message(2));
-  EXPECT_EQ(queue_.Clear().size(), 2u);
+  Send(1);
+  for (int i = 0; i < 300; ++i) Push(0);
+  for (int sent = 0; sent < 1200; sent += 300) {
+    EXPECT_EQ(Send(300), 300);
+    const Answered answered =
+        Answer(sent < 900 ? std::vector<size_t>{static_cast<size_t>(sent) + 300} : std::vector<size_t>());
+    EXPECT_EQ(answered.lost, sent == 600 ? 1 : 0);
+  }
+  EXPECT_GT(Send(), 0);
+  Answer();
   EXPECT_TRUE(queue_.empty());
 }
 

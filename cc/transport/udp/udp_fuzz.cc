@@ -19,7 +19,7 @@
 namespace jaxcomm {
 namespace {
 
-constexpr size_t kFragment = 64, kPriorities = 2;
+constexpr size_t kFragment = 64, kPriorities = 3;
 constexpr SipKey kKey = {1, 2, 3};
 
 class Fuzz {
@@ -132,36 +132,33 @@ class Fuzz {
   void Send() {
     const MessageId id = fuzzed_.Id();
     const uint32_t bytes = input_.Number() % 1000;
+    const uint32_t priority = bytes / 18 % (kPriorities + 1);
     sent_.emplace_back(bytes);
     const std::vector<ConstSpan> spans = {{sent_.back().data(), bytes, 0}};
     const auto ends = std::make_shared<int>(0);
     const auto outgoing = std::make_shared<Outgoing>(
         Outgoing{id.call, spans, 1, Status(), [ends](const Status&) { Require((*ends)++ == 0); }});
     if (bytes % 3 == 0) {
-      queue_.PushLossy(id, {bytes % 9 == 0}, LossLimit(input_.Next()), outgoing, bytes % kPriorities);
+      queue_.PushLossy(id, {bytes % 9 == 0}, LossLimit(input_.Next()), outgoing, priority);
     } else if (bytes % 2) {
-      queue_.PushCopy({FrameType::kMessage, bytes, id}, spans, bytes / 2 % kPriorities);
+      queue_.PushCopy({FrameType::kMessage, bytes, id}, spans, priority);
     } else {
-      queue_.Push({FrameType::kMessage, bytes, id}, outgoing, bytes / 2 % kPriorities);
+      queue_.Push({FrameType::kMessage, bytes, id}, outgoing, priority);
     }
     std::byte fragment[kFragment];
-    const uint8_t shape = input_.Next();
-    for (size_t count = shape % 8, size; count > 0 && queue_.Next(1, fragment, &size, shape / 8 % kPriorities);
-         --count) {
+    for (size_t count = input_.Next() % 8, size; count > 0 && queue_.Next(1, fragment, &size); --count) {
       Require(size > 0 && size <= kFragment);
     }
   }
 
   void Answer() {
-    const uint8_t shape = input_.Next();
-    const size_t path = shape / 4 % kPriorities;
-    if (shape % 4 == 0) queue_.Probe(1, path);
+    if (input_.Next() % 4 == 0) queue_.Probe(1);
     std::byte bits[kAnswerBytes];
     std::fill(std::begin(bits), std::end(bits), static_cast<std::byte>(input_.Next()));
     PacketHeader header{PacketKind::kAnswer, input_.Next() % 8 == 0, ++answers_, input_.Number(), input_.Number(), 0};
     std::vector<std::shared_ptr<Outgoing>> done;
     ++fuzzed_packets;
-    const Result<Answered> answered = queue_.Take(header, bits, &done, path);
+    const Result<Answered> answered = queue_.Take(header, bits, &done);
     if (!answered.ok()) return;
     Require(answered.value().lost <= answered.value().packets);
     for (const auto& message : done) message->done(Status());

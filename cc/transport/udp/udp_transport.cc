@@ -52,9 +52,9 @@ Status UdpTransport::AddPeer(uint32_t process, const UdpPath& path) {
     status = InvalidArgument(std::to_string(path.sockets.size()) + " paths; 1 to " + std::to_string(kMaxPaths) +
                              " are allowed");
   }
-  if (status.ok() && (path.priorities == 0 || path.sockets.size() % path.priorities != 0)) {
-    status = InvalidArgument(std::to_string(path.sockets.size()) + " paths cannot be divided among " +
-                             std::to_string(path.priorities) + " priorities");
+  if (status.ok() && (path.priorities == 0 || path.priorities > kMaxPriorities)) {
+    status = InvalidArgument(std::to_string(path.priorities) + " priorities; 1 to " + std::to_string(kMaxPriorities) +
+                             " are allowed");
   }
   if (status.ok() && (path.packet_bytes < kMinPacketBytes || path.packet_bytes > kMaxPacketBytes)) {
     status =
@@ -126,8 +126,7 @@ void UdpTransport::SendLossy(const Receiver& to, std::vector<ConstSpan> spans, c
   }
   SendAs({to}, std::move(spans), std::move(done),
          [&](SocketPeer& peer, const Receiver& receiver, int64_t, const std::shared_ptr<Outgoing>& message) {
-           Peer& its = static_cast<Peer&>(peer);
-           its.queue.PushLossy(receiver.id, important, limit, message, its.ClampPriority(receiver.priority));
+           static_cast<Peer&>(peer).queue.PushLossy(receiver.id, important, limit, message, receiver.priority);
            return true;
          });
 }

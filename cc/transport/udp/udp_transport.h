@@ -27,8 +27,8 @@
 // acknowledgement of a silent path is sent over another path. While a path works, the TCP connection may also be
 // silent, because it uses a single link.
 //
-// Messages may have several priorities. Each priority has an equal number of the paths, with a DSCP of its own, and
-// packets of a priority wait while packets of an earlier priority may be sent.
+// Messages may have several priorities (Receiver). Packets of a priority wait while packets of an earlier priority
+// wait, and switches may send them in this order, too: each priority has a DSCP of its own.
 #pragma once
 
 #include <chrono>
@@ -62,7 +62,7 @@ struct UdpPath {
   std::vector<UdpSocket> sockets;  // one for each path, in the order of the other process's sockets; same kind of seal
   uint32_t packet_bytes;           // size of each packet, except that a frame's last packet may be smaller
   uint32_t window;                 // bytes that may be in flight to the process on each path
-  uint32_t priorities = 1;         // each has an equal number of paths; those of priority 0 are the first
+  uint32_t priorities = 1;         // of the packets that this process sends
 };
 
 // Returns all sockets of a path, which AddPeer closes after an error.
@@ -81,6 +81,7 @@ class UdpTransport : public SocketTransport, public LossyTransport {
 
   static constexpr uint32_t kMinPacketBytes = 512, kMaxPacketBytes = 65000;
   static constexpr size_t kMaxPaths = 64;
+  static constexpr uint32_t kMaxPriorities = 8;  // the three highest bits of the DSCP select a switch's queue
 
   // `rail`: the rail's name in error texts; empty if there is only one rail.
   static Result<std::unique_ptr<UdpTransport>> Create(uint32_t process, Events* events, std::string rail = "",

@@ -23,7 +23,7 @@ from jaxcomm.distributed.connect.path_keys import CipherKeys
 from jaxcomm.distributed.connect.udp_paths import UdpPath
 from jaxcomm.distributed.rails.named_rails import MOST_RAILS
 from jaxcomm.distributed.rails.rail_ends import FabricEnd
-from jaxcomm.environment import LAUNCHER
+from jaxcomm.environment import LAUNCHER, udp_priorities
 from jaxcomm.errors import JaxcommError
 from jaxcomm.ffi.arguments import ConnectionKeys, FabricConnection, RailShares, UdpConnection
 from jaxcomm.ffi.cpu import CPU
@@ -163,7 +163,7 @@ def _taken(path: UdpPath) -> UdpConnection:
     """Converts a path to the core's type. The core owns the path's sockets from now on."""
     sockets = np.array([each.socket.detach() for each in path.sockets], np.int32)
     keys = b"".join(each.sends + each.receives for each in path.sockets)
-    its = sockets, keys, len(sockets), path.seals, path.packet_bytes, path.window, path.priorities
+    its = sockets, keys, len(sockets), path.seals, path.packet_bytes, path.window, udp_priorities()
     return UdpConnection(path.connection.detach(), *its)
 
 

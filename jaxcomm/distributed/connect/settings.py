@@ -19,7 +19,6 @@ from jaxcomm.environment import (
     SECRET_FILE,
     TRANSPORT,
     UDP_PATHS,
-    UDP_PRIORITIES,
     is_on,
     number_of,
     udp_priorities,
@@ -27,7 +26,7 @@ from jaxcomm.environment import (
 from jaxcomm.errors import JaxcommError
 
 TRANSPORTS = ("auto", "shm", "tcp", "udp")
-MOST_UDP_PATHS: Final = 64  # of all priorities together
+MOST_UDP_PATHS: Final = 64
 
 
 class Settings(NamedTuple):
@@ -95,13 +94,10 @@ def from_environment(environment: Mapping[str, str] = os.environ) -> Settings:
 
 
 def udp_paths(environment: Mapping[str, str] = os.environ) -> int:
-    """Returns JAXCOMM_UDP_PATHS: the number of paths of each priority to each process over each UDP rail; 1 by default.
+    """Returns JAXCOMM_UDP_PATHS: the number of paths to each process over each UDP rail; 1 by default.
 
     Raises:
-      JaxcommError: the variable's value is invalid, or there are too many paths with `udp_priorities`.
+      JaxcommError: the variable's value is invalid.
     """
-    most = MOST_UDP_PATHS // udp_priorities(environment)
     cure = "set it to 16 where switches spread packets over several links by their ports; otherwise unset it"
-    if most < MOST_UDP_PATHS:
-        cure = f"set it to {most} or less, or set {UDP_PRIORITIES} to fewer priorities"
-    return number_of("paths", UDP_PATHS, most, cure, environment)
+    return number_of("paths", UDP_PATHS, MOST_UDP_PATHS, cure, environment)

@@ -1,8 +1,7 @@
-"""The UDP paths to other processes. Two processes agree on a path over a connection, then test it with full packets.
+"""The UDP paths to other processes. Two processes agree on a path over a connection, then try it with full packets.
 
     each side sends                                   over
-    hello    packet size, window, priorities, nonce,  the connection, at the same time
-             ports, MAC
+    hello    packet size, window, nonce, ports, MAC   the connection, at the same time
     trial    a packet of full size                    UDP, repeatedly
     received one byte                                 the connection, after a trial has arrived
 
@@ -10,7 +9,6 @@ The keys of a path are derived from the generation's key and both hellos, so pac
 refused. With JAXCOMM_UDP_PATHS each side opens several UDP sockets, and the n-th sockets of both sides make a path with
 keys of its own; the side with fewer sockets determines the number of paths. Switches that hash ports spread these paths
 over their links. Some links may be down, so one working path suffices. The transport finds the paths that do not work.
-With JAXCOMM_UDP_PRIORITIES, which must be equal on both sides, each priority has this number of paths.
 
 The connection stays open. When it closes, the other process has ended. While it is open, TCP acknowledgements
 from the other host's kernel show that the other host is alive.
@@ -20,7 +18,6 @@ from __future__ import annotations
 
 import contextlib
 import functools
-import itertools
 import secrets
 import selectors
 import socket
@@ -37,11 +34,9 @@ from jaxcomm.distributed.connect.secret import MAC_BYTES
 from jaxcomm.distributed.connect.settings import MOST_UDP_PATHS, udp_paths
 from jaxcomm.distributed.forks import close_in_children
 from jaxcomm.distributed.rails.rail_ends import DEFAULT, RailEnd
-from jaxcomm.environment import UDP_PRIORITIES, udp_priorities
 from jaxcomm.errors import JaxcommError
 
-# packet size, window, priorities, nonce, ports (0: unused); the ports of priority 0 are first
-_HELLO: Final = struct.Struct(f"<III32s{MOST_UDP_PATHS}H")
+_HELLO: Final = struct.Struct(f"<II32s{MOST_UDP_PATHS}H")  # packet size, window, nonce, ports (0: unused)
 _HELLO_BYTES: Final = _HELLO.size + MAC_BYTES
 _HEARD: Final = b"\x01"
 _IP_MTU, _IPV6_MTU = 14, 24  # from linux/in.h and linux/in6.h
@@ -70,11 +65,10 @@ class UdpPath(NamedTuple):
 
     Attributes:
       connection: a TCP connection, which carries no messages.
-      sockets: one socket for each path; the first ones are those of priority 0, and so on.
+      sockets: one socket for each path.
       packet_bytes: the bytes of a full packet, without the headers of UDP and IP.
       window: the number of bytes that may be in flight to the other process on each path.
       seals: how packets are sealed: tags by "siphash" or "gmac", or encryption by "gcm".
-      priorities: the number of priorities; each has an equal number of paths.
     """
 
     connection: socket.socket
@@ -82,7 +76,6 @@ class UdpPath(NamedTuple):
     packet_bytes: int
     window: int
     seals: str
-    priorities: int
 
     def close_sockets(self) -> None:
         """Closes all UDP sockets, but not the connection."""
@@ -186,22 +179,19 @@ class _Side:
         self.other, self.connection, self.end, self.deadline = other, connection, end, deadline
         self._process, self._key = process, key
         own, self._peer = connection.getsockname(), connection.getpeername()
-        self._priorities = udp_priorities()
-        count = self._priorities * udp_paths()
-        self.sockets = [bound_socket(own[0], end.interface, socket.SOCK_DGRAM) for _ in range(count)]
+        self.sockets = [bound_socket(own[0], end.interface, socket.SOCK_DGRAM) for _ in range(udp_paths())]
         for each in self.sockets:
             each.setblocking(False)
             each.bind((own[0], 0, *own[2:]))
             make_room(each, _ROOM)
         udp = self.sockets[0]
-        udp.connect(self._peer)  # to get the path's MTU; the peer's UDP ports arrive with its hello
+        udp.connect(self._peer)  # for the path's MTU; the peer's UDP ports arrive with its hello
         room = udp.getsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF) // 4  # SO_RCVBUF includes the kernel's overhead
         ports = [each.getsockname()[1] for each in self.sockets]
         unused = [0] * (MOST_UDP_PATHS - len(ports))
-        packet_bytes = full_packet_bytes(udp)
-        content = _HELLO.pack(packet_bytes, room, self._priorities, secrets.token_bytes(32), *ports, *unused)
+        content = _HELLO.pack(full_packet_bytes(udp), room, secrets.token_bytes(32), *ports, *unused)
         self._hello, self._received, self._theirs = content, b"", b""
-        self._keys: dict[int, PathKeys] = {}  # by socket: the keys of each path on which both sides agree
+        self._keys: list[PathKeys] = []  # the keys of each path on which both sides agree
         self._is_reached = self._has_received = False
         self._unsent = path_keys.signed(key, "udp", process, other, content)
 
@@ -238,31 +228,24 @@ class _Side:
         content, signature = message[: _HELLO.size], message[_HELLO.size :]
         path_keys.check_signature(self._key, "udp", self.other, self._process, content, signature)
         self._theirs = content
-        packet_bytes, self._window, priorities, _, *ports = _HELLO.unpack(content)
-        if priorities != self._priorities:
-            raise JaxcommError(
-                f"{UDP_PRIORITIES} is {priorities} in process {self.other}, but {self._priorities} in process "
-                f"{self._process}.\n  Cure: give all processes the same value."
-            )
+        packet_bytes, self._window, _, *ports = _HELLO.unpack(content)
         self._packet_bytes = min(packet_bytes, full_packet_bytes(self.sockets[0]))
-        own, theirs = len(self.sockets) // priorities, sum(port > 0 for port in ports) // priorities
-        for path, (priority, i) in enumerate(itertools.product(range(priorities), range(min(own, theirs)))):
-            here = priority * own + i
-            self.sockets[here].connect((self._peer[0], ports[priority * theirs + i], *self._peer[2:]))
-            kind = f"udp {path}" if path else "udp"
-            self._keys[here] = PathKeys(self._key, kind, self._process, self._hello, self.other, content)
+        for i, (each, port) in enumerate(zip(self.sockets, filter(None, ports), strict=False)):
+            each.connect((self._peer[0], port, *self._peer[2:]))
+            kind = f"udp {i}" if i else "udp"
+            self._keys.append(PathKeys(self._key, kind, self._process, self._hello, self.other, content))
 
     def read_packet(self, number: int) -> None:
         with contextlib.suppress(OSError):  # the network reports errors of earlier packets
             packet = self.sockets[number].recv(1 << 16)
-            is_trial = number in self._keys and packet == self._trial(number, self.other)
+            is_trial = number < len(self._keys) and packet == self._trial(number, self.other)
             if is_trial and not self._has_received:
                 self._has_received = True
                 self._unsent += _HEARD
 
     def try_packet(self) -> None:
         if self._theirs and not self._is_reached:
-            for i in self._keys:
+            for i in range(len(self._keys)):
                 with contextlib.suppress(OSError):
                     self.sockets[i].send(self._trial(i, self._process))
 
@@ -281,21 +264,20 @@ class _Side:
         )
 
     def path(self, seals: str) -> UdpPath:
-        for i, each in enumerate(self.sockets):
-            if i not in self._keys:
-                each.close()
+        for unused in self.sockets[len(self._keys) :]:
+            unused.close()
         sockets = tuple(
-            UdpSocket(self.sockets[i], *((keys.sends, keys.receives) if seals == "siphash" else keys.cipher))
-            for i, keys in self._keys.items()
+            UdpSocket(each, *((keys.sends, keys.receives) if seals == "siphash" else keys.cipher))
+            for each, keys in zip(self.sockets, self._keys, strict=False)
         )
-        return UdpPath(self.connection, sockets, self._packet_bytes, self._window, seals, self._priorities)
+        return UdpPath(self.connection, sockets, self._packet_bytes, self._window, seals)
 
     def _trial(self, number: int, sender: int) -> bytes:
         return self._keys[number].trial(sender).ljust(self._packet_bytes, b"\0")
 
 
 def full_packet_bytes(connected: socket.socket) -> int:
-    """Returns the largest payload of a UDP packet to the other side, given the kernel's MTU for the path."""
+    """Returns the largest payload of a UDP packet to the other side, by the kernel's MTU of the path."""
     is_v6 = connected.family == socket.AF_INET6
     level, option, headers = (socket.IPPROTO_IPV6, _IPV6_MTU, 48) if is_v6 else (socket.IPPROTO_IP, _IP_MTU, 28)
     return min(max(connected.getsockopt(level, option), _LEAST_MTU), _MOST_MTU) - headers

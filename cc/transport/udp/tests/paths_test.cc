@@ -144,26 +144,24 @@ TEST_F(PathsTest, MessagesThatMayLoseAPartEndAlthoughAPathIsCut) {
   }
 }
 
-// Packets of a line arrive late, get lost and are repeated, so packets of different priorities overtake each other.
+// Packets of these lines arrive late, get lost and are repeated.
 TEST(PrioritiesTest, MessagesOfAllPrioritiesArriveOverBadLinesOneOfWhichIsCut) {
   constexpr uint32_t kPriorities = 3, kMessages = 60;
   std::deque<BadLine> lines;
-  for (unsigned i = 0; i < 2 * kPriorities; ++i) lines.emplace_back(BadLine::Faults{/*seed=*/i, 0.02, 0.01, 0.02});
+  for (unsigned i = 0; i < kPaths; ++i) lines.emplace_back(BadLine::Faults{/*seed=*/i, 0.02, 0.01, 0.02});
   auto [to_b, to_a] = PathsOver(lines);
-  to_b.priorities = to_a.priorities = kPriorities;
+  to_b.priorities = kPriorities;  // the other process sends with one priority
   UdpNode a(0), b(1);
   EXPECT_TRUE(a.transport->AddPeer(1, to_b).ok());
   EXPECT_TRUE(b.transport->AddPeer(0, to_a).ok());
   const Bytes data = Pattern(100000, 1);
   for (uint32_t round = 1; round <= 4; ++round) {
-    lines[2].is_cut[1] = round % 2 == 0;  // a path of the second priority
+    lines[kCut].is_cut[1] = round % 2 == 0;
     std::deque<Bytes> into;
     for (uint32_t i = 0; i < kMessages; ++i) {
       into.emplace_back(data.size());
       b.transport->Post(0, Id(round, 0, 1, i), All(into.back()), /*accepts_view=*/false, b.OnReceived());
-      // The last of these priorities stands for no priority.
-      const uint32_t priority = i % (kPriorities + 1) < kPriorities ? i % (kPriorities + 1) : Receiver().priority;
-      a.transport->Send({{1, Id(round, 0, 1, i), priority}}, All(data), a.OnSent());
+      a.transport->Send({{1, Id(round, 0, 1, i), i % (kPriorities + 2)}}, All(data), a.OnSent());
     }
     a.transport->Flush();
     const auto count = static_cast<int>(round * kMessages);
@@ -173,14 +171,11 @@ TEST(PrioritiesTest, MessagesOfAllPrioritiesArriveOverBadLinesOneOfWhichIsCut) {
   }
 }
 
-TEST(PathsErrorsTest, PathsThatPrioritiesCannotShareAreRefused) {
+TEST(PathsErrorsTest, TooManyPrioritiesAreRefused) {
   UdpNode a(0);
-  std::deque<BadLine> lines;
-  for (unsigned i = 0; i < 3; ++i) lines.emplace_back(BadLine::Faults{i, 0, 0, 0});
-  auto [to_b, to_a] = PathsOver(lines);
-  to_b.priorities = 2;
-  EXPECT_EQ(a.transport->AddPeer(1, to_b).message(),
-            "process 1 cannot be connected: 3 paths cannot be divided among 2 priorities");
+  auto [to_b, to_a] = Paths();
+  to_b.priorities = UdpTransport::kMaxPriorities + 1;
+  EXPECT_EQ(a.transport->AddPeer(1, to_b).message(), "process 1 cannot be connected: 9 priorities; 1 to 8 are allowed");
   for (const int socket : SocketsOf(to_a)) close(socket);
 }
 

@@ -27,7 +27,7 @@ namespace {
 constexpr size_t kFragment = 64, kMaxMessages = 64, kMaxCarried = 300;
 constexpr int64_t kWindow = 40 * kFragment;
 constexpr uint32_t kSender = 0, kReceiver = 1;
-constexpr uint8_t kPriorities = 2, kPaths = 2 * kPriorities;
+constexpr uint8_t kPaths = 3, kPriorities = 3;
 constexpr int kMostRounds = 200;  // maximum number of exchanges of packets and acknowledgements in Settle
 
 using Packet = std::vector<std::byte>;
@@ -122,7 +122,7 @@ class Fuzz : public Transport::Events {
     const auto bytes = static_cast<uint32_t>(pushed.data.size());
     const std::vector<ConstSpan> spans = {{pushed.data.data(), bytes, 0}};
     const MessageId id = Id(messages_.size() - 1);
-    const size_t priority = shape / 8 % 4 == 1;
+    const uint32_t priority = shape / 32 % (kPriorities + 1);
     const auto outgoing =
         std::make_shared<Outgoing>(Outgoing{id.call, spans, 1, Status(), [&pushed](const Status&) { ++pushed.gone; }});
     if (pushed.is_lossy) {
@@ -271,7 +271,7 @@ class Fuzz : public Transport::Events {
   Callbacks callbacks_;
   Inbox inbox_{this, &callbacks_};
   Assembler assembler_{kSender, kFragment, &inbox_, kPaths};
-  SendQueue queue_{kFragment, kWindow, kPaths / kPriorities, kPriorities};
+  SendQueue queue_{kFragment, kWindow, kPaths, kPriorities};
   std::deque<Packet> carried_;
   int64_t now_ = 0;
   uint8_t notices_ = 0, notices_come_ = 0;
