@@ -5,14 +5,14 @@
 As root. Four hosts in two racks, behind four spines of unlike rates, whose switches have small buffers, average the
 gradients of eight layers over UDP. The mechanisms, as in the paper's figures 16 and 17:
 
-- A: up to --bound of each layer may stay lost. Without A lost packets are retransmitted.
+- A: up to --bound of each layer may stay lost. Without A sums are exact, but with B one segment of a layer may be lost.
 - B: each layer has a priority, and its packets carry it; the switches have a queue for each priority, and drop packets
   of unimportant segments earlier than others. Without B all packets have one queue, which drops them alike.
 - C: the packets of a flow take --paths paths. Without C a hash selects one spine for a flow.
 
-Prints for each combination, and for exact sums over TCP: the median and the 99 % of a mean's times, the lost share, the
-times until the first and the last layer are there, and the share of unimportant packets among those that the hosts'
-queues dropped. The launches of all combinations take turns, --turns times.
+Prints for each combination, and for exact sums over TCP: the median and the 99 % of a mean's times, the lost share of
+process 0's bytes, with B the times until the first and the last layer are there, and the share of unimportant packets
+among those that the queues to the hosts dropped. The launches of all combinations take turns, --turns times.
 """
 
 from __future__ import annotations
@@ -58,7 +58,9 @@ def main() -> None:
     parser.add_argument("--paths", type=int, default=8)
     parser.add_argument("--means", type=int, default=40, help="of each launch")
     parser.add_argument("--turns", type=int, default=2)
-    parser.add_argument("--combinations", default=",".join(COMBINATIONS), help="such as AB; TCP; empty: none of them")
+    parser.add_argument(
+        "--combinations", default=",".join(COMBINATIONS), help="such as AB,TCP; an empty item: exact over UDP"
+    )
     parser.add_argument("--out", type=Path, help="also write all times to this file, as JSON")
     args = parser.parse_args()
     launches: dict[str, list[Found]] = {}

@@ -22,7 +22,10 @@ LAYERS = 8
 
 
 def main(kibibytes: int, bound: float, has_priorities: bool, means: int) -> None:
-    """Averages LAYERS tensors of `kibibytes` each, of which the share `bound` may stay lost; 0: nothing."""
+    """Averages LAYERS tensors of `kibibytes` each, of which the share `bound` may stay lost.
+
+    If `bound` is 0, nothing may stay lost, or with priorities one segment of each tensor.
+    """
     jax.distributed.initialize()
     mesh = jax.sharding.Mesh(jax.devices(), ("data",))
     place = jax.NamedSharding(mesh, jax.P("data"))

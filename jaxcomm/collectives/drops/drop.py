@@ -48,7 +48,8 @@ class Drop:
         `jax.tree_util.keystr` gives them with `simple=True, separator="/"`.
       segment_bytes: size of a segment, a multiple of 8; at least 1024 with "network" and "deadline".
       priorities: with "network" and "deadline", the priorities of the tensors' packets, 0 first, by the same names as
-        `bounds`. Packets of other tensors have the last priority. JAXCOMM_UDP_PRIORITIES is the number of priorities.
+        `bounds`. Packets of other tensors, and of tensors that may lose no whole segment, have the last priority.
+        JAXCOMM_UDP_PRIORITIES is the number of priorities.
       seconds: with "deadline", the time limit: the seconds that a rank waits for the others' segments, from its own
         arrival at the sum. "auto": 1.25 times the median time of the last 32 sums; the first 8 sums leave nothing out.
 
@@ -155,10 +156,10 @@ class Drop:
                 )
 
     def check(self, names: Sequence[str]) -> None:
-        """Checks that each bound has a tensor and each tensor has a bound.
+        """Checks that each bound and each priority has a tensor, and that each tensor has a bound.
 
         Raises:
-          ValueError: a bound has no tensor, or a tensor has no bound.
+          ValueError: a bound or a priority has no tensor, or a tensor has no bound.
         """
         known = ", ".join([*map(repr, sorted(self.bounds)[:8]), *["…"] * (len(self.bounds) > 8)])
         if self.bound is None and (missing := [name for name in names if name not in self.bounds]):
