@@ -300,6 +300,7 @@ def test_donated_gradients_are_not_needed_any_more(mesh):
         ({"priorities": ["a"]}, r"priorities is \['a'\]; it maps tensors' names to numbers"),
         ({"priorities": {"a": -1}}, r"priorities\['a'\] is -1; it is a whole number from 0 to 63"),
         ({"priorities": {"a": 0.5}}, r"priorities\['a'\] is 0.5"),
+        ({"priorities": {"a": True}}, r"priorities\['a'\] is True"),
         ({"segment_bytes": 12}, "segment_bytes is 12; it must be a positive multiple of 8"),
         ({"segment_bytes": 4096.0}, "segment_bytes is 4096.0; it must be a positive multiple of 8"),
     ],

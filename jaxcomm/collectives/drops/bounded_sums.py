@@ -146,7 +146,7 @@ def _by_priority(names: Sequence[str], drop: Drop) -> list[tuple[int | None, lis
     last = udp_priorities() - 1
     places: dict[int | None, list[int]] = {}
     for place, name in enumerate(names):
-        places.setdefault(min(drop.priorities.get(name, last), last) if last else None, []).append(place)
+        places.setdefault(min(int(drop.priorities.get(name, last)), last) if last else None, []).append(place)
     return sorted(places.items(), key=lambda item: item[0] or 0)
 
 

@@ -7,7 +7,7 @@ import os
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from fractions import Fraction
-from numbers import Real
+from numbers import Integral, Real
 from typing import TYPE_CHECKING, Literal, Self, get_args
 
 import jax
@@ -150,7 +150,8 @@ class Drop:
                 f"Drop: priorities is {self.priorities!r}; it maps tensors' names to numbers, {{'bias': 0}}"
             )
         for name, priority in self.priorities.items():
-            if not (isinstance(priority, int) and 0 <= priority <= _LAST_PRIORITY):
+            is_number = isinstance(priority, Integral) and not isinstance(priority, bool)
+            if not (is_number and 0 <= priority <= _LAST_PRIORITY):
                 raise ValueError(
                     f"Drop: priorities[{name!r}] is {priority!r}; it is a whole number from 0 to {_LAST_PRIORITY}"
                 )
