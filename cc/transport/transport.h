@@ -82,12 +82,14 @@ struct BasicSpan {
 using Span = BasicSpan<std::byte>;
 using ConstSpan = BasicSpan<const std::byte>;
 
+constexpr uint32_t kLastPriority = UINT32_MAX;
+
 struct Receiver {
   uint32_t process;
   MessageId id;
   // Messages of priority 0 are sent first. If a transport has fewer priorities, the message gets the transport's last
   // priority. Most transports have only one.
-  uint32_t priority = UINT32_MAX;
+  uint32_t priority = kLastPriority;
 };
 
 // Reports that a message has arrived. If `view` is null, the bytes are in the posted spans. Otherwise byte `at` of the

@@ -298,7 +298,7 @@ def test_donated_gradients_are_not_needed_any_more(mesh):
         ({"seconds": 0.1}, 'seconds is 0.1 with the policy "agreed"; only "deadline" has a time limit'),
         ({"policy": "network", "segment_bytes": 1016}, '1016; with the policy "network" it must be 1024 or more'),
         ({"priorities": ["a"]}, r"priorities is \['a'\]; it maps tensors' names to numbers"),
-        ({"priorities": {"a": -1}}, r"priorities\['a'\] is -1; it is a whole number from 0 to 63"),
+        ({"priorities": {"a": -1}}, r"priorities\['a'\] is -1; it is a whole number, 0 or more"),
         ({"priorities": {"a": 0.5}}, r"priorities\['a'\] is 0.5"),
         ({"priorities": {"a": True}}, r"priorities\['a'\] is True"),
         ({"segment_bytes": 12}, "segment_bytes is 12; it must be a positive multiple of 8"),

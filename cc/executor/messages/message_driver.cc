@@ -157,7 +157,7 @@ void MessageDriver::Post(const std::shared_ptr<MessageCall>& call, const Message
 void MessageDriver::Send(const std::shared_ptr<MessageCall>& call, const MessageStep& step) {
   const MessageTask& task = call->task(step);
   const std::optional<AllowedLoss>& loss = call->site().collective().loss;
-  const uint32_t priority = loss ? loss->priority : Receiver().priority;
+  const uint32_t priority = loss ? loss->priority : kLastPriority;
   std::vector<Receiver> to;
   to.reserve(step.peers.size());
   for (const uint32_t index : step.peers) {

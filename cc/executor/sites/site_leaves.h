@@ -21,6 +21,7 @@
 #include "cc/executor/sites/site_ranks.h"
 #include "cc/kernels/importance.h"
 #include "cc/kernels/reduce.h"
+#include "cc/transport/transport.h"
 
 namespace jaxcomm {
 
@@ -35,7 +36,7 @@ struct AllowedLoss {
   // zeros, and the rank gets a report of its lost segments. Reports need a time limit, because segments are always lost
   // as a whole only with a time limit.
   bool makes_up = true;
-  uint32_t priority = UINT32_MAX;  // of the sum's messages; see Receiver
+  uint32_t priority = kLastPriority;  // of the sum's messages; see Receiver
 
   bool has_reports() const { return !makes_up; }
 

@@ -34,7 +34,7 @@ std::string DescribeLoss(const AllowedLoss& loss) {
   if (loss.time_limit_s)
     text += *loss.time_limit_s > 0 ? " after " + Exact(*loss.time_limit_s) + " s" : " after the usual time";
   if (!loss.makes_up) text += ", which are reported";
-  if (loss.priority != AllowedLoss().priority) text += ", priority " + std::to_string(loss.priority);
+  if (loss.priority != kLastPriority) text += ", priority " + std::to_string(loss.priority);
   return text;
 }
 

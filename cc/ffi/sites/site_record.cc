@@ -13,7 +13,7 @@ namespace jaxcomm {
 namespace {
 
 constexpr int64_t kMost = std::numeric_limits<int64_t>::max();
-constexpr int64_t kNoRank = -2, kMostRanks = 1 << 20, kMostBytes = int64_t{1} << 40, kMostPriority = 63;
+constexpr int64_t kNoRank = -2, kMostRanks = 1 << 20, kMostBytes = int64_t{1} << 40, kMostPriority = kLastPriority;
 
 // Reads the fields of a record in order. After a damaged field, numbers are 0, texts are "", and lists end.
 class FieldReader {

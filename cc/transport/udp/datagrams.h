@@ -23,7 +23,9 @@ namespace jaxcomm {
 // The part of a packet's IP header that switches read. Source: Wang et al., "Towards Domain-Specific Network Transport
 // for Distributed DNN Training" (MLT), section 5.2.
 struct TrafficClass {
-  uint8_t queue = 0;         // 0 to 7: the three highest bits; switches serve the highest queue first
+  static constexpr uint32_t kQueues = 8;
+
+  uint8_t queue = 0;         // the three highest bits; switches serve the highest queue first
   bool is_important = true;  // important packets are marked ECN-capable
 
   int byte() const { return queue << 5 | (is_important ? 0x02 : 0x00); }

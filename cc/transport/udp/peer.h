@@ -94,7 +94,7 @@ struct UdpTransport::Peer : SocketPeer {
 
   // Returns the class of packets of a priority. A job with one priority sends its packets like other traffic.
   TrafficClass ClassOf(uint32_t priority, bool is_important) const {
-    const uint32_t queue = path.priorities == 1 ? 0 : UdpTransport::kMaxPriorities - 1 - priority;
+    const uint32_t queue = path.priorities == 1 ? 0 : TrafficClass::kQueues - 1 - priority;
     return {static_cast<uint8_t>(queue), is_important};
   }
 

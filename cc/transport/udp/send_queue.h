@@ -33,6 +33,7 @@
 #include "cc/transport/lossy_transport.h"
 #include "cc/transport/outgoing.h"
 #include "cc/transport/transport.h"
+#include "cc/transport/udp/datagrams.h"
 #include "cc/transport/udp/lossy_frame.h"
 #include "cc/transport/udp/packed.h"
 #include "cc/transport/udp/packet.h"
@@ -51,10 +52,8 @@ struct Answered {
 
 class SendQueue {
  public:
-  static constexpr size_t kMaxPriorities = 8;
-
   // `fragment`: number of frame bytes in each packet, except that a frame's last packet may hold fewer. `window`:
-  // maximum number of frame bytes in flight on each path. `priorities`: at most kMaxPriorities; frames of later
+  // maximum number of frame bytes in flight on each path. `priorities`: at most TrafficClass::kQueues; frames of later
   // priorities get the last one.
   SendQueue(size_t fragment, int64_t window, size_t paths = 1, size_t priorities = 1)
       : fragment_(fragment), window_(window), paths_(paths), waiting_(priorities) {}
@@ -157,7 +156,8 @@ class SendQueue {
     std::deque<Fragment> under_way;  // in the order of packet numbers, which begin with `oldest`
     uint64_t oldest = 0;
     size_t packets_under_way = 0;
-    std::array<uint64_t, kMaxPriorities> arrived = {};  // by priority: the newest number that has arrived, plus 1
+    std::array<uint64_t, TrafficClass::kQueues> arrived =
+        {};  // by priority: the newest number that has arrived, plus 1
     int64_t under_way_bytes = 0;
     int64_t lossy_under_way = 0;  // packets of lossy messages
     uint64_t newest_answer = 0;

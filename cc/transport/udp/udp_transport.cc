@@ -52,9 +52,9 @@ Status UdpTransport::AddPeer(uint32_t process, const UdpPath& path) {
     status = InvalidArgument(std::to_string(path.sockets.size()) + " paths; 1 to " + std::to_string(kMaxPaths) +
                              " are allowed");
   }
-  if (status.ok() && (path.priorities == 0 || path.priorities > kMaxPriorities)) {
-    status = InvalidArgument(std::to_string(path.priorities) + " priorities; 1 to " + std::to_string(kMaxPriorities) +
-                             " are allowed");
+  if (status.ok() && (path.priorities == 0 || path.priorities > TrafficClass::kQueues)) {
+    status = InvalidArgument(std::to_string(path.priorities) + " priorities; 1 to " +
+                             std::to_string(TrafficClass::kQueues) + " are allowed");
   }
   if (status.ok() && (path.packet_bytes < kMinPacketBytes || path.packet_bytes > kMaxPacketBytes)) {
     status =

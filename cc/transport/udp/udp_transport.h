@@ -81,7 +81,6 @@ class UdpTransport : public SocketTransport, public LossyTransport {
 
   static constexpr uint32_t kMinPacketBytes = 512, kMaxPacketBytes = 65000;
   static constexpr size_t kMaxPaths = 64;
-  static constexpr uint32_t kMaxPriorities = 8;  // the three highest bits of the DSCP select a switch's queue
 
   // `rail`: the rail's name in error texts; empty if there is only one rail.
   static Result<std::unique_ptr<UdpTransport>> Create(uint32_t process, Events* events, std::string rail = "",

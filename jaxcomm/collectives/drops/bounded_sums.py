@@ -43,10 +43,9 @@ def bounded_sum(
       feeds_back: whether the caller adds the parts that this rank left out to its next sum.
 
     Returns:
-      The sums, and a tree like `x` of the parts that this rank left out. With policy "network", and
-      with "deadline" without `feeds_back`, a sum that lost parts is the number of ranks times the mean of the parts
-      that arrived, and this tree is zero. With "deadline" and `feeds_back`, lost parts count as zeros, and this tree
-      holds them.
+      The sums, and a tree like `x` of the parts that this rank left out. With policy "network", and with "deadline"
+      without `feeds_back`, a sum that lost parts is the number of ranks times the mean of the parts that arrived, and
+      this tree is zero. With "deadline" and `feeds_back`, lost parts count as zeros, and this tree holds them.
 
     Raises:
       ValueError: a bound has no tensor, or a tensor has no bound.
@@ -68,15 +67,11 @@ def bounded_sum(
     else:
         limit = 0.0 if drop.seconds == "auto" else float(drop.seconds)
         in_time = drop.policy == "deadline"
-        sums, kept = [leaves[i] for i in cut], [leaves[i] for i in cut]
+        shares = [drop.share(names[i], leaves[i]) for i in cut]
+        how = drop.segment_bytes, limit if in_time else None, not (in_time and feeds_back)
+        sums, kept = list(flat), list(flat)
         for priority, places in _by_priority([names[i] for i in cut], drop):
-            allowed = AllowedDrop(
-                tuple(drop.share(names[cut[place]], leaves[cut[place]]) for place in places),
-                drop.segment_bytes,
-                limit if in_time else None,
-                not (in_time and feeds_back),
-                priority,
-            )
+            allowed = AllowedDrop(tuple(shares[place] for place in places), *how, priority)
             found = _lossy([flat[place] for place in places], drop, allowed, axis_name, groups)
             for place, each, keep in zip(places, *found, strict=True):
                 sums[place], kept[place] = each, keep

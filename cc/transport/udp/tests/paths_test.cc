@@ -174,7 +174,7 @@ TEST(PrioritiesTest, MessagesOfAllPrioritiesArriveOverBadLinesOneOfWhichIsCut) {
 TEST(PathsErrorsTest, TooManyPrioritiesAreRefused) {
   UdpNode a(0);
   auto [to_b, to_a] = Paths();
-  to_b.priorities = UdpTransport::kMaxPriorities + 1;
+  to_b.priorities = TrafficClass::kQueues + 1;
   EXPECT_EQ(a.transport->AddPeer(1, to_b).message(), "process 1 cannot be connected: 9 priorities; 1 to 8 are allowed");
   for (const int socket : SocketsOf(to_a)) close(socket);
 }
