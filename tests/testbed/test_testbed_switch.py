@@ -97,11 +97,13 @@ def test_a_flow_crosses_one_spine_which_fails_and_is_repaired() -> None:
     with testbed.up(made(hosts=hosts, racks=racks, spines=spines, switch={})) as layout:
         assert 1 < mbit(layout, "a", "b") < 52
         address = layout.address("b", "eth0")
-        before = testbed.spine_counters(layout)
-        assert before[0].packets + before[1].packets > 1000
+        assert sum(each.packets for each in testbed.spine_counters(layout)) > 1000
         with python(layout, "b", "-c", ECHO, address), python(layout, "a", "-c", PING, address) as ping:
             assert first_line(ping) == "reached"
-            used = [after.packets > early.packets for early, after in zip(before, spines_of(layout), strict=True)]
+            before = testbed.spine_counters(layout)
+            pairs = zip(before, spines_of(layout), strict=True)
+            # The last packets of the connection that `mbit` closed may cross the other spine.
+            used = [after.packets > early.packets + 20 for early, after in pairs]
             for event in testbed.timeline(layout):
                 events.carry_out(layout, event)
                 failed = event.spine is not None and used[["s1", "s2"].index(event.spine.spine)]
