@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import subprocess
 
 import pytest
 
@@ -70,6 +71,15 @@ jax.distributed.shutdown()
 """
 
 
+def until_rails(process: subprocess.Popen[str]) -> str:
+    """The output of a process of the job up to its first line about the rails, or to its end."""
+    assert process.stdout is not None
+    text = ""
+    while "RAILS" not in text and (line := process.stdout.readline()):
+        text += line
+    return text
+
+
 @pytest.mark.slow
 @pytest.mark.root
 @pytest.mark.parametrize("transport", ["tcp", "udp"])
@@ -79,15 +89,11 @@ def test_a_rail_that_is_down_is_left_out_and_taken_in_when_it_comes_up(transport
         hosts.ip(host, "link", "set", "eth1", "down")
         environment = {"JAXCOMM_TRANSPORT": transport, "JAXCOMM_RAILS": "eth0,eth1"}
         processes = [hosts.start(each, JOB, str(each), "a:5555", "up", **environment) for each in (0, 1)]
-        output = processes[0].stdout
-        assert output is not None
-        before = ""
-        while "RAILS" not in before and (line := output.readline()):
-            before += line
+        before = [until_rails(each) for each in processes]
         hosts.ip(host, "link", "set", "eth1", "up")
         found = ended(processes)
-    assert [each.status for each in found] == [0, 0], before + "\n".join(each.output for each in found)
-    outputs = [before + found[0].output, found[1].output]
+    outputs = [early + each.output for early, each in zip(before, found, strict=True)]
+    assert [each.status for each in found] == [0, 0], "\n".join(outputs)
     for text in outputs:
         assert (
             len(re.findall(r"the rail eth1 is down on .*, and left out until it comes up: the other rails", text)) == 1
@@ -97,14 +103,37 @@ def test_a_rail_that_is_down_is_left_out_and_taken_in_when_it_comes_up(transport
         assert first == "[('eth0', True, 0), ('eth1', False, 1)]" and last == "[('eth0', True, 0), ('eth1', True, 1)]"
 
 
+@pytest.mark.slow
 @pytest.mark.root
-def test_a_rail_that_one_host_lacks_is_not_used() -> None:
+@pytest.mark.parametrize("transport", ["tcp", "udp"])
+@pytest.mark.parametrize("host", [0, 1])
+def test_a_rail_that_a_host_lacks_is_left_out_and_taken_in_when_it_appears(transport: str, host: int) -> None:
     with two_hosts({"eth0": 4, "eth1": 4}) as hosts:
-        hosts.ip(1, "link", "set", "eth1", "name", "eth9")
-        found = hosts.run(JOB, "a:5555", "now", JAXCOMM_TRANSPORT="tcp", JAXCOMM_RAILS="eth0,eth1")
-    assert [each.status for each in found] == [0, 0], "\n".join(each.output for each in found)
-    for each in found:
-        assert "the rail eth1 is missing, or without an address, on b, and not used there by this job" in each.output
+        hosts.ip(host, "link", "set", "eth1", "name", "eth9")
+        environment = {"JAXCOMM_TRANSPORT": transport, "JAXCOMM_RAILS": "eth0,eth1"}
+        processes = [hosts.start(each, JOB, str(each), "a:5555", "up", **environment) for each in (0, 1)]
+        before = [until_rails(each) for each in processes]
+        hosts.ip(host, "link", "set", "eth9", "name", "eth1")
+        found = ended(processes)
+    outputs = [early + each.output for early, each in zip(before, found, strict=True)]
+    assert [each.status for each in found] == [0, 0], "\n".join(outputs)
+    for number, text in enumerate(outputs):
+        without = f"missing, or without an address, on {'ab'[host]}, and left out until it has one"
+        assert text.count(without) == 1, text
+        assert text.count("now, and had none before") == (number == host), text
+        assert text.count("the rail eth1, to process") == 1, text  # that it is back
+        first, last = re.findall(r"RAILS (.*)", text)
+        assert first == "[('eth0', True, 0), ('eth1', False, 1)]" and last == "[('eth0', True, 0), ('eth1', True, 1)]"
+
+
+@pytest.mark.root
+def test_rails_that_no_two_hosts_have_are_named() -> None:
+    with two_hosts({"eth0": 4, "eth1": 4, "eth2": 4}) as hosts:
+        hosts.ip(0, "link", "set", "eth1", "name", "eth8")
+        hosts.ip(1, "link", "set", "eth2", "name", "eth9")
+        found = hosts.run(JOB, "a:5555", "now", JAXCOMM_TRANSPORT="tcp", JAXCOMM_RAILS="eth1,eth2")
+    assert [each.status for each in found] == [1, 1], "\n".join(each.output for each in found)
+    assert all("no rail is common to both" in each.output for each in found), found
 
 
 @pytest.mark.slow

@@ -113,6 +113,24 @@ def test_found_rails_are_common_where_they_lead_to_the_same_network() -> None:
     assert rail_ends.names([own, [rail("eth9")], peer]) == ["", "eth1", "eth2", "br0", "eth9"]
 
 
+def test_named_rails_are_common_even_if_an_interface_is_missing() -> None:
+    missing = RailEnd("eth1", "eth1", "", 0, 0, "", is_up=False)
+    fabric = missing._replace(name="fabric:verbs", kind="fabric")
+    own, peer = [rail("eth0"), missing, fabric], [rail("eth0"), rail("eth1"), fabric._replace(address="10.0.0.1")]
+    assert rail_ends.common(own, peer) == rail_ends.common(peer, own) == ["eth0", "eth1"]
+    udp = [end._replace(kind="udp") if end.name == "eth1" else end for end in peer]
+    assert rail_ends.differing([own, peer], "tcp") == {} and [*rail_ends.differing([own, udp], "tcp")] == ["eth1"]
+
+
+def test_a_rail_that_is_down_counts_by_its_other_end_or_as_the_slowest() -> None:
+    down = rail("a")._replace(is_up=False)
+    known = [rail("b", 1000), rail("c", 100)]
+    lead = ["a", "b", "c"]
+    assert rail_ends.rates(lead, [down, *known], [rail("a", 4000), *known]) == {"a": 4000, "b": 1000, "c": 100}
+    assert rail_ends.rates(lead, [down, *known], [down, *known]) == {"a": 100, "b": 1000, "c": 100}
+    assert rail_ends.rates(["a"], [down], [down]) == {"a": 1}
+
+
 @pytest.mark.parametrize(
     ("lead", "planned", "expected"),
     [

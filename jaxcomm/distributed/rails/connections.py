@@ -35,13 +35,17 @@ def rails_between(own: Record, peer: Record, without: Collection[str] = ()) -> l
             "  Cure: jaxcomm.init(plan=…) with the same plan in all processes, or in none."
         )
     lead = [name for name in rail_ends.common(lower.rails, higher.rails) if name not in without]
-    if not lead:
+    if not any(_has_addresses(name, lower, higher) for name in lead):
         have = " and ".join(
-            f"process {each.process} has {rail_ends.in_words(rail.name for rail in each.rails)}"
+            f"process {each.process} has {rail_ends.in_words(rail.name for rail in each.rails if rail.address)}"
             for each in (lower, higher)
         )
         raise JaxcommError(f"{have}: no rail is common to both.\n  Cure: the same JAXCOMM_RAILS for all processes.")
     return lead
+
+
+def _has_addresses(name: str, own: Record, peer: Record) -> bool:
+    return all(end.address for end in (*own.rails, *peer.rails) if end.name == name)
 
 
 def used_rails(records: Sequence[Record], lacking: Collection[str]) -> list[str]:
@@ -67,8 +71,12 @@ def say_down(records: Sequence[Record]) -> None:
         down = [(rail, record) for rail, record in ends if rail.name == name and not rail.is_up]
         hosts = ", ".join(dict.fromkeys(record.host_name for rail, record in down if rail.address))
         without = ", ".join(dict.fromkeys(record.host_name for rail, record in down if not rail.address))
+        is_fabric = any(rail.kind == FABRIC for rail, _ in down)
         words = [f"down on {hosts}, and left out until it comes up"] if hosts else []
-        words += [f"missing, or without an address, on {without}, and not used there by this job"] if without else []
+        if without and is_fabric:
+            words.append(f"missing on {without}, and not used there by this job")
+        elif without:
+            words.append(f"missing, or without an address, on {without}, and left out until it has one")
         say_once(f"the rail {name} is {'; '.join(words)}: the other rails carry its part.")
 
 
@@ -104,7 +112,9 @@ def connect_rails(
     failed: set[str] = set()  # rails on which an attempt failed; later attempts over these rails have a short timeout
     for other in (other for other in leads if other < own.process):
         there = {end.name: (number, end) for number, end in enumerate(peers[other].rails)}
-        order = sorted(leads[other], key=lambda name: not (ends[name].is_up and there[name][1].is_up))
+        reachable = [name for name in leads[other] if _has_addresses(name, own, peers[other])]
+        found.down.extend((other, name) for name in leads[other] if name not in reachable)
+        order = sorted(reachable, key=lambda name: not (ends[name].is_up and there[name][1].is_up))
         for name in order:
             number, end = there[name]
             if name in found.lacking:

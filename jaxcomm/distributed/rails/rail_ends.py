@@ -48,7 +48,7 @@ class RailEnd(NamedTuple):
     Attributes:
       name: the rail's name, which is the same in all processes.
       interface: the interface to which sockets are bound; "" if they are not bound to one.
-      address: the listener's address; "" if the interface is missing or has no address.
+      address: the listener's address; "" while the interface is missing or has no address.
       port: the listener's port; 0 before there is a listener.
       rate: the rail's rate in Mbit/s, or its rate in JAXCOMM_RAILS, which may be relative to other rails; 0 if unknown.
       network: the network in which both ends must be; "" for a rail that the user named.
@@ -153,7 +153,7 @@ def differing(all_rails: Sequence[Sequence[RailEnd]], default: str) -> dict[str,
       default: the kind of rails for which the user named no kind.
     """
     found: dict[str, dict[tuple[str, str, int], None]] = {}
-    for rail in (rail for rails in all_rails for rail in rails if rail.address):
+    for rail in (rail for rails in all_rails for rail in rails if rail.address or _may_appear(rail)):
         found.setdefault(rail.name, {})[rail.agreed(default)] = None
     return {
         name: " and ".join(f"{kind} {provider} {protocol}" if provider else kind for kind, provider, protocol in each)
@@ -168,7 +168,7 @@ def kinds(all_rails: Sequence[Sequence[RailEnd]], default: str) -> dict[str, str
 
 
 def common(own: Sequence[RailEnd], peer: Sequence[RailEnd]) -> list[str]:
-    """Returns the rails that connect two processes, in the order of `own`.
+    """Returns the rails that connect two processes, or may do so later, in the order of `own`.
 
     `own` must be the rails of the process with the lower number.
     """
@@ -177,11 +177,15 @@ def common(own: Sequence[RailEnd], peer: Sequence[RailEnd]) -> list[str]:
         rail.name
         for rail in own
         if (other := there.get(rail.name)) is not None
-        and rail.address
-        and other.address
+        and all(end.address or _may_appear(end) for end in (rail, other))
         and rail.network == other.network
         and (not rail.network or rail.address != other.address)  # a bridge may have the same address on all hosts
     ]
+
+
+def _may_appear(rail: RailEnd) -> bool:
+    """Returns whether the rail's interface is missing, or has no address, and may be used once that changes."""
+    return not rail.address and not rail.network and rail.kind != FABRIC
 
 
 def shares(
@@ -209,9 +213,17 @@ def shares(
 
 
 def rates(lead: Sequence[str], own: Sequence[RailEnd], peer: Sequence[RailEnd]) -> dict[str, int]:
-    """Returns the rate of each rail's slower end. If one rate is unknown, returns 1 for all rails."""
-    found = {name: min(rail.rate for rail in (*own, *peer) if rail.name == name) for name in lead}
-    return found if all(found.values()) else dict.fromkeys(lead, 1)
+    """Returns the rate of each rail's slower end. If one rate is unknown, returns 1 for all rails.
+
+    The kernel does not report the rate of an interface that is down. Such an end counts as no slower than the other
+    end, and a rail whose ends are both down counts as the slowest rail.
+    """
+    ends = {
+        name: [rail.rate for rail in (*own, *peer) if rail.name == name and (rail.rate or rail.is_up)] for name in lead
+    }
+    found = {name: min(each) for name, each in ends.items() if each}
+    slowest = min(found.values(), default=0)
+    return {name: found.get(name, slowest) for name in lead} if slowest else dict.fromkeys(lead, 1)
 
 
 def in_words(names: Iterable[str]) -> str:

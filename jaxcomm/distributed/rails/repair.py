@@ -1,10 +1,10 @@
 """Restores the cut rails of this process as soon as they carry bytes again.
 
-The core reports which rails are cut. If the interface of a cut rail has another address than before, this process
-publishes the new address, and listens there. For each cut rail, the process with the higher number reconnects, and the
-process with the lower number listens until the rail works. The handshake includes the rail's number of cuts so far,
-which identifies the connection. Over UDP and libfabric both processes then agree on a new path with new keys, so that
-packets and frames from before the cut are refused.
+The core reports which rails are cut. If the interface of a cut rail has another address than before, or appears only
+now, this process publishes the new address, and listens there. For each cut rail, the process with the higher number
+reconnects, and the process with the lower number listens until the rail works. The handshake includes the rail's number
+of cuts so far, which identifies the connection. Over UDP and libfabric both processes then agree on a new path with new
+keys, so that packets and frames from before the cut are refused.
 """
 
 from __future__ import annotations
@@ -94,7 +94,7 @@ class Repair:
           peers: the records of the other processes.
           kinds: each rail's kind, "tcp", "udp" or "fabric", in the order of the rails' numbers in the core.
           key: the key of the generation.
-          bound: for each rail, the socket at the rail's address in `own`. `Repair` owns these sockets.
+          bound: for each rail that has an address in `own`, the socket at this address. `Repair` owns these sockets.
           addresses: the addresses that have changed since the start.
           down: the processes and rails that were not connected at the start; such rails count as cut once.
         """
@@ -159,11 +159,13 @@ class Repair:
             return  # the address may have changed again
         if (listener := self._listeners.pop(name, None)) is not None:
             listener.close()
-        self._bound[name].close()
+        if (before := self._bound.get(name)) is not None:
+            before.close()
         self._bound[name] = bound
         self._ends[name] = end._replace(address=found.address, port=bound.getsockname()[1])
         self._unpublished.add(name)
-        say(f"the rail {name} has the address {found.address} now, no longer {end.address}.")
+        earlier = f"no longer {end.address}" if end.address else "and had none before"
+        say(f"the rail {name} has the address {found.address} now, {earlier}.")
 
     def _exchange_addresses(self, lost: Iterable[RailTo]) -> None:
         """Publishes this process's new addresses, and looks up the new addresses of the other ends of cut rails.
@@ -191,7 +193,7 @@ class Repair:
         for name in self._listeners.keys() - names:
             self._listeners.pop(name).close()
         for number, end in enumerate(self._own.rails):
-            if end.name in names and end.name not in self._listeners:
+            if end.name in names and end.name not in self._listeners and end.name in self._bound:
                 rail = self._names.index(end.name)
                 self._listeners[end.name] = Listener(
                     self._bound[end.name],
@@ -232,6 +234,8 @@ class Repair:
         )
         try:
             address, port = self._changed.get(to, (end.address, end.port))
+            if not address:  # the interface of the other process has not appeared yet
+                return
             made = connect_once(side, end._replace(address=address, port=port), interface, deadline)
         except LongLost as error:
             say_once(f"the rail {name}, to process {to.process}, does not come back: {error}.\n  Cure: {MTU_CURE}")
