@@ -243,10 +243,16 @@ def test_without_encryption_no_connection_has_cipher_keys(cores: list[Core]) -> 
 
 
 @pytest.mark.usefixtures("store")
-def test_all_processes_encrypt_or_none_does(cores: list[Core]) -> None:
-    chosen: list[Settings | None] = [TCP, TCP._replace(encrypts=True), TCP]
-    text = "JAXCOMM_ENCRYPT is on in process 1 and off in process 0.\n  Cure: the same for all processes."
-    assert all(text in error for error in errors(connect_all(cores, chosen)))
+@pytest.mark.parametrize(
+    ("other", "text"),
+    [
+        (TCP._replace(encrypts=True), "JAXCOMM_ENCRYPT is off in process 0 and on in process 1."),
+        (TCP._replace(udp_priorities=8), "JAXCOMM_UDP_PRIORITIES is 1 in process 0 and 8 in process 1."),
+    ],
+)
+def test_settings_that_must_be_equal_are_named(cores: list[Core], other: Settings, text: str) -> None:
+    found = errors(connect_all(cores, [TCP, other, TCP]))
+    assert all(f"{text}\n  Cure: the same for all processes." in error for error in found), found
 
 
 @pytest.mark.usefixtures("store")

@@ -97,5 +97,5 @@ def test_rails_of_both_kinds_carry_an_encrypted_sum() -> None:
 
 def test_processes_that_disagree_all_say_so() -> None:
     for each in run("one"):
-        text = "JAXCOMM_ENCRYPT is on in process 1 and off in process 0."
+        text = "JAXCOMM_ENCRYPT is off in process 0 and on in process 1."
         assert text in each.reports["sum"]["error"], each.output

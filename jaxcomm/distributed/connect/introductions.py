@@ -88,6 +88,7 @@ def own_record(
         incarnation=jax_compat.own_incarnation(),
         encrypts=chosen.encrypts,
         seals_by_aes=core.seals_by_aes(),
+        udp_priorities=chosen.udp_priorities,
     )
 
 
@@ -95,11 +96,12 @@ def exchange_records(own: Record, others: Sequence[int], key: bytes, deadline: f
     """Publishes this process's record, and returns the other processes' records.
 
     Raises:
-      JaxcommError: a process or a rail is missing, a record is not signed with the key, or only some processes encrypt.
+      JaxcommError: a process or a rail is missing, a record is not signed with the key, or processes differ in settings
+        that must be equal.
     """
     stages.publish("record", own.process, records.signed(own, key))
     published = stages.lookup_all("record", others, deadline, "arrived")
     peers = {other: records.verified(text, other, key) for other, text in published.items()}
-    records.check_encryption([own, *peers.values()])
+    records.check_settings([own, *peers.values()])
     rail_ends.check_missing([record.rails for record in [own, *peers.values()]])
     return peers

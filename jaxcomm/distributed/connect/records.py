@@ -18,6 +18,7 @@ import jax
 from jaxcomm.distributed import store
 from jaxcomm.distributed.connect.secret import is_mac, mac
 from jaxcomm.distributed.rails.rail_ends import FabricEnd, RailEnd
+from jaxcomm.environment import ENCRYPT, UDP_PRIORITIES
 from jaxcomm.errors import JaxcommError
 
 _MOST_BYTES = 8192
@@ -40,6 +41,7 @@ class Record(NamedTuple):
       incarnation: the number of this start of the process.
       encrypts: whether the process encrypts its messages to other hosts.
       seals_by_aes: whether the process seals packets faster by AES than by SipHash.
+      udp_priorities: the process's JAXCOMM_UDP_PRIORITIES.
     """
 
     process: int
@@ -55,6 +57,7 @@ class Record(NamedTuple):
     incarnation: int = 0
     encrypts: bool = False
     seals_by_aes: bool = False
+    udp_priorities: int = 1
 
 
 @store.cached
@@ -102,14 +105,19 @@ def transport(records: Iterable[Record]) -> str:
     return "udp" if all(record.allows_udp for record in records) else "tcp"
 
 
-def check_encryption(records: Iterable[Record]) -> None:
-    """Raises JaxcommError if only some processes encrypt their messages."""
-    by_setting = {record.encrypts: record.process for record in sorted(records, reverse=True)}
-    if len(by_setting) > 1:
-        raise JaxcommError(
-            f"JAXCOMM_ENCRYPT is on in process {by_setting[True]} and off in process {by_setting[False]}.\n"
-            "  Cure: the same for all processes."
-        )
+def check_settings(records: Iterable[Record]) -> None:
+    """Raises JaxcommError if processes differ in settings that must be equal: encryption and priorities."""
+    records = sorted(records, reverse=True)
+    for name, values in (
+        (ENCRYPT, {"on" if record.encrypts else "off": record.process for record in records}),
+        (UDP_PRIORITIES, {str(record.udp_priorities): record.process for record in records}),
+    ):
+        if len(values) > 1:
+            found = sorted((process, value) for value, process in values.items())
+            raise JaxcommError(
+                f"{name} is {' and '.join(f'{value} in process {process}' for process, value in found)}.\n"
+                "  Cure: the same for all processes."
+            )
 
 
 def seals(one: Record, other: Record) -> str:

@@ -44,6 +44,7 @@ class Settings(NamedTuple):
         "eth0:4000,eth1:1000"; () detects the rails.
       planned_transport: the plan's transport between hosts: "tcp", "udp", or "" if no plan has a transport.
       encrypts: JAXCOMM_ENCRYPT: whether messages between hosts are encrypted.
+      udp_priorities: JAXCOMM_UDP_PRIORITIES: the number of priorities of UDP packets.
     """
 
     transport: str = DEFAULT_TRANSPORT
@@ -54,6 +55,7 @@ class Settings(NamedTuple):
     rails: tuple[NamedRail, ...] = ()
     planned_transport: str = ""
     encrypts: bool = False
+    udp_priorities: int = 1
 
     @property
     def follows_plan(self) -> bool:
@@ -72,7 +74,7 @@ def from_environment(environment: Mapping[str, str] = os.environ) -> Settings:
         raise JaxcommError(
             f"{TRANSPORT} is {transport!r}; there are {', '.join(TRANSPORTS)}.\n  Cure: set it to one of them."
         )
-    udp_paths(environment), udp_priorities(environment)  # finds an invalid value before processes connect
+    udp_paths(environment)  # finds an invalid value before processes connect
     seconds = environment.get(CONNECT_TIMEOUT_S) or str(Settings().timeout_s)
     try:
         timeout_s = float(seconds)
@@ -90,6 +92,7 @@ def from_environment(environment: Mapping[str, str] = os.environ) -> Settings:
         timeout_s,
         named_rails(RAILS, rails) if (rails := environment.get(RAILS)) else (),
         encrypts=is_on(ENCRYPT, environment=environment),
+        udp_priorities=udp_priorities(environment),
     )
 
 
