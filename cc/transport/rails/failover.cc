@@ -148,7 +148,7 @@ void Rails::AskAgain(uint32_t process) {
 // other side asked. A message is resent if it was sent over its rail before the last of these fences. Later messages
 // are not resent, even if this side has fenced the rail again, because the other side may still confirm them.
 void Rails::SendAgain(uint32_t process, std::string_view fences) {
-  std::vector<std::pair<MessageId, Peer::Unconfirmed>> lost;
+  std::vector<std::pair<Receiver, Peer::Unconfirmed>> lost;
   std::vector<std::optional<uint32_t>> rails;
   {
     Lock lock(mutex_);
@@ -158,15 +158,15 @@ void Rails::SendAgain(uint32_t process, std::string_view fences) {
     std::vector<uint32_t> fenced;
     for (size_t rail = 0; rail < peer.rails.size(); ++rail) fenced.push_back(in.Get<uint32_t>());
     for (const auto& [id, message] : peer.unconfirmed) {
-      if (message.fences < fenced[message.rail]) lost.emplace_back(id, message);
+      if (message.fences < fenced[message.rail]) lost.push_back({{process, id, message.priority}, message});
     }
-    for (const auto& [id, message] : lost) {
-      peer.Release(id, message);
-      rails.push_back(peer.Keep(id, message.message, message.bytes));
+    for (const auto& [receiver, message] : lost) {
+      peer.Release(receiver.id, message);
+      rails.push_back(peer.Keep(receiver, message.message, message.bytes));
     }
   }
   for (size_t i = 0; i < lost.size(); ++i) {
-    if (rails[i]) SendOn(*rails[i], {{process, lost[i].first}}, lost[i].second.message);
+    if (rails[i]) SendOn(*rails[i], {lost[i].first}, lost[i].second.message);
   }
   Flush();
 }

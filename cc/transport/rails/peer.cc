@@ -80,8 +80,8 @@ uint32_t Rails::Peer::NextSegment(const CallId& call) {
   return 0;
 }
 
-std::optional<uint32_t> Rails::Peer::Keep(const MessageId& id, const std::shared_ptr<Outgoing>& message,
-                                          int64_t bytes) {
+std::optional<uint32_t> Rails::Peer::Keep(const Receiver& to, const std::shared_ptr<Outgoing>& message, int64_t bytes) {
+  const MessageId& id = to.id;
   const std::optional<uint32_t> trial = balance.Trial(id);
   const bool tries = trial && rails[*trial].state == Rail::State::kOpen;
   const uint32_t rail = tries ? *trial : table.RailOf(id.call_bytes, NextSegment(id.call));
@@ -92,7 +92,7 @@ std::optional<uint32_t> Rails::Peer::Keep(const MessageId& id, const std::shared
   }
   // If the rail is not open, the message counts as sent before the last fence of the rail, so that it is resent.
   const uint32_t fences = rails[rail].fences - (is_open ? 0 : 1);
-  unconfirmed.Set(id, {message, rail, fences, bytes});
+  unconfirmed.Set(id, {message, rail, fences, to.priority, bytes});
   if (balance.Begin(id, rail, bytes, SilentRails::Clock::now())) {
     RecordRates(id.call_bytes);
     Divide();

@@ -90,7 +90,7 @@ struct Rails::Peer {
   };
   struct Unconfirmed {
     std::shared_ptr<Outgoing> message;
-    uint32_t rail, fences;
+    uint32_t rail, fences, priority;
     int64_t bytes;
   };
 
@@ -110,7 +110,7 @@ struct Rails::Peer {
   void RecordRates(int64_t call_bytes);
   // Records a large message as unconfirmed and returns the rail to send it over. Returns nullopt if that rail is not
   // open. The process asks for the message when a rail has opened.
-  std::optional<uint32_t> Keep(const MessageId& id, const std::shared_ptr<Outgoing>& message, int64_t bytes);
+  std::optional<uint32_t> Keep(const Receiver& to, const std::shared_ptr<Outgoing>& message, int64_t bytes);
   void Release(const MessageId& id, const Unconfirmed& message);
   // Returns the notice that confirms the messages received since the last such notice.
   NumberedNotices::Bytes TakeReceived();

@@ -52,7 +52,7 @@ bool Rails::SendAs(const std::vector<Receiver>& to, std::vector<ConstSpan> spans
         continue;
       }
       ++message->receivers;
-      if (const auto rail = peer.Keep(receiver.id, message, bytes.value())) parts[*rail].push_back(receiver);
+      if (const auto rail = peer.Keep(receiver, message, bytes.value())) parts[*rail].push_back(receiver);
     }
   }
   for (uint32_t rail = 0; rail < rails_.size(); ++rail) {

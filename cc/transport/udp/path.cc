@@ -153,19 +153,25 @@ void UdpTransport::Answer(Peer& peer, size_t number) {
   }
   Path& path = peer.paths[over];
   sealer.Seal(header, packet, size);
-  constexpr TrafficClass kUrgent = {6, /*is_important=*/true};
-  const bool is_sent = SendDatagrams(path.ends.socket, packet, {size}, kUrgent, &path.datagrams) > 0;
+  // Acknowledgements wait behind no packets of the peer's messages.
+  const TrafficClass urgent = {static_cast<uint8_t>(peer.path.priorities == 1 ? 6 : 7), /*is_important=*/true};
+  const bool is_sent = SendDatagrams(path.ends.socket, packet, {size}, urgent, &path.datagrams) > 0;
   peer.paths[number].answer_at = is_repeated || !is_sent ? NowNanoseconds() + kAnswerDelay : 0;
 }
 
-void UdpTransport::Probe(Peer& peer, size_t number) {
+void UdpTransport::Probe(Peer& peer, size_t number) { Probe(peer, number, peer.queue.LastPriority(number)); }
+
+void UdpTransport::ProbeIfOwed(Peer& peer) {
+  if (const auto priority = peer.queue.OwedProbe()) Probe(peer, peer.FastestPath(), *priority);
+}
+
+void UdpTransport::Probe(Peer& peer, size_t number, uint32_t priority) {
   Path& path = peer.paths[number];
   if (!peer.queue.is_under_way(number)) path.answered = NowNanoseconds();
   std::byte packet[kPacketHeaderBytes + kMaxTrailerBytes];
   const size_t size = kPacketHeaderBytes + path.seals.packets.trailer_bytes();
-  // Packets of earlier priorities cannot arrive after this packet, so the probe shows whether any packet is lost.
-  const TrafficClass traffic_class = peer.ClassOf(peer.queue.LastPriority(number), /*is_important=*/true);
-  path.seals.packets.Seal(peer.queue.Probe(WallClock(), number), packet, size);
+  const TrafficClass traffic_class = peer.ClassOf(priority, /*is_important=*/true);
+  path.seals.packets.Seal(peer.queue.Probe(WallClock(), number, priority), packet, size);
   SendDatagrams(path.ends.socket, packet, {size}, traffic_class, &path.datagrams);
 }
 
@@ -182,7 +188,7 @@ void UdpTransport::TakeTimeout(Peer& peer, size_t number) {
     std::vector<std::shared_ptr<Outgoing>> done;
     peer.queue.GiveUp(number, &done);
     for (std::shared_ptr<Outgoing>& message : done) Finish(std::move(message));
-    if (peer.queue.owes_probe()) Probe(peer, peer.FastestPath());
+    ProbeIfOwed(peer);
   }
   path.answered = NowNanoseconds();
   Probe(peer, number);
@@ -220,7 +226,7 @@ void UdpTransport::Write(Lock& lock, SocketPeer& its) {
   for (size_t i = 0; i < peer.paths.size() && peer.gone.ok(); ++i) {
     if (!peer.paths[i].blocked && peer.queue.ends_message(i)) Probe(peer, i);
   }
-  if (peer.gone.ok() && peer.queue.owes_probe()) Probe(peer, peer.FastestPath());
+  if (peer.gone.ok()) ProbeIfOwed(peer);
   peer.writing = false;
   --peer.users;
   CloseUnused(peer);

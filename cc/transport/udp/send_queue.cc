@@ -140,7 +140,11 @@ std::optional<PacketHeader> SendQueue::Next(int64_t now, std::byte* bytes, size_
   fragment.priority = frame.priority;
   fragment.sent = now;
   fragment.is_unsent = false;
-  path.ends_message = frame.message != nullptr;
+  if (frame.message != nullptr) {
+    path.ends_message = true;
+  } else if (waiting_.size() == 1 || fragment.priority >= LastPriority(number)) {  // the frame shows earlier losses
+    path.ends_message = false;
+  }
   const PacketKind kind = frame.is_lossy       ? PacketKind::kLossy
                           : KindOf(frame) == 0 ? PacketKind::kMessage
                                                : PacketKind::kOrdered;
@@ -159,7 +163,7 @@ std::optional<PacketHeader> SendQueue::Next(int64_t now, std::byte* bytes, size_
 // that a new packet of this path and priority may overtake.
 uint64_t SendQueue::SentWhole(size_t path, uint32_t priority) const {
   uint64_t whole = next_frame_[0];
-  for (const auto& [unsent, lost, bytes] : waiting_) {
+  for (const auto& [unsent, lost, bytes, owed] : waiting_) {
     const bool is_begun = !unsent.empty() && unsent.front()->sent > 0 && KindOf(*unsent.front()) == 0;
     if (is_begun) whole = std::min(whole, unsent.front()->number);
     for (const Fragment& fragment : lost) {
@@ -170,7 +174,7 @@ uint64_t SendQueue::SentWhole(size_t path, uint32_t priority) const {
   for (size_t other = 0; other < paths_.size(); ++other) {
     if (paths_[other].lossy_under_way == 0 || (other == path && waiting_.size() == 1)) continue;
     for (const Fragment& fragment : paths_[other].under_way) {
-      if (!fragment.frame || !fragment.frame->is_lossy || (other == path && fragment.priority <= priority)) continue;
+      if (!IsLeft(fragment) || !fragment.frame->is_lossy || (other == path && fragment.priority <= priority)) continue;
       whole = std::min(whole, fragment.frame->number);
     }
   }
@@ -236,19 +240,29 @@ void SendQueue::Read(Frame& frame, uint32_t offset, size_t size, std::byte* out)
               });
 }
 
-PacketHeader SendQueue::Probe(int64_t now, size_t number) {
+std::optional<uint32_t> SendQueue::OwedProbe() const {
+  for (uint32_t priority = 0; priority < waiting_.size() && !waiting_[priority].has_frames(); ++priority) {
+    const uint64_t owed = waiting_[priority].owed;
+    if (owed > 0 && SentWhole(kNoPath, priority) >= owed) return priority;
+  }
+  return std::nullopt;
+}
+
+PacketHeader SendQueue::Probe(int64_t now, size_t number, uint32_t priority) {
   Path& path = paths_[number];
   while (path.under_way.size() + 1 >= kAnsweredPackets) {  // the oldest packet would not fit into an acknowledgement
     Fragment oldest = TakeOldest(path);
     if (IsLeft(oldest)) Wait(std::move(oldest), /*is_first=*/false);
   }
   Fragment probe;
-  probe.priority = LastPriority(number);
+  probe.priority = priority;
   probe.sent = now;
-  const uint64_t sent = SentWhole(number, probe.priority);
+  const uint64_t sent = SentWhole(number, priority);
+  if (priority >= LastPriority(number)) path.ends_message = false;
   Depart(path, std::move(probe));
-  path.ends_message = false;
-  if (sent >= owed_) owed_ = 0;
+  for (Waiting& waiting : waiting_) {
+    if (sent >= waiting.owed) waiting.owed = 0;
+  }
   const uint64_t newest = path.oldest + path.under_way.size() - 1;
   return {PacketKind::kProbe, /*asks=*/true, newest, 0, 0, 0, static_cast<uint16_t>(sent)};
 }
@@ -274,6 +288,7 @@ Result<Answered> SendQueue::Take(const PacketHeader& answer, const std::byte* bi
   if (answer.number <= path.newest_answer) return answered;
   path.newest_answer = answer.number;
   const size_t count = answer.frame < path.oldest ? 0 : static_cast<size_t>(answer.frame - path.oldest) + 1;
+  if (count > 0) answered.sent = path.under_way[count - 1].sent;
   const auto has_arrived = [&](size_t i) {
     const uint64_t bit = count - 1 - i;
     return bit < kAnsweredPackets && (bits[bit / 8] & static_cast<std::byte>(1 << (bit % 8))) != std::byte{0};
@@ -291,7 +306,6 @@ Result<Answered> SendQueue::Take(const PacketHeader& answer, const std::byte* bi
     Fragment fragment = Resolve(path, path.under_way[i]);
     const size_t size = Size(fragment);
     ++answered.packets;
-    if (i + 1 == count) answered.sent = fragment.sent;
     if (!has_come) ++answered.lost;
     if (!fragment.frame) continue;
     if (has_come) {
@@ -330,11 +344,32 @@ void SendQueue::GiveUp(size_t number, std::vector<std::shared_ptr<Outgoing>>* do
 
 // Gives up a lost packet if its message may lose the packet. Returns false if the packet must be retransmitted.
 bool SendQueue::TakeLoss(const Fragment& fragment, std::vector<std::shared_ptr<Outgoing>>* done) {
-  if (fragment.frame->has_time_limit || !MayLose(*fragment.frame, fragment.offset)) return false;
+  const Frame& frame = *fragment.frame;
+  if (frame.has_time_limit || !MayLose(frame, fragment.offset) || IsHeldUp(frame)) return false;
   fragment.frame->may_lose -= static_cast<uint32_t>(Size(fragment));
   fragment.frame->has_lost = true;
   Come(*fragment.frame, done);
   return true;
+}
+
+// Returns whether bytes of an earlier message with a later priority wait to be sent, or are in flight and may get lost.
+// The receiver would give up the frame's lost bytes only after those bytes.
+bool SendQueue::IsHeldUp(const Frame& frame) const {
+  if (frame.priority + 1 == waiting_.size()) return false;
+  const auto holds_up = [&frame](const Frame& other) {
+    return KindOf(other) == 0 && other.priority > frame.priority && other.number < frame.number;
+  };
+  const auto is_partly_sent = [&](const Waiting& waiting) {
+    return !waiting.unsent.empty() && waiting.unsent.front()->sent > 0 && holds_up(*waiting.unsent.front());
+  };
+  const auto is_in_flight = [&](const Path& path) {
+    return path.lossy_under_way > 0 &&
+           std::any_of(path.under_way.begin(), path.under_way.end(), [&](const Fragment& fragment) {
+             return IsLeft(fragment) && fragment.frame->is_lossy && holds_up(*fragment.frame);
+           });
+  };
+  return std::any_of(waiting_.begin(), waiting_.end(), is_partly_sent) ||
+         std::any_of(paths_.begin(), paths_.end(), is_in_flight);
 }
 
 bool SendQueue::MayLose(const Frame& frame, uint32_t offset) const {
@@ -347,7 +382,10 @@ void SendQueue::Come(Frame& frame, std::vector<std::shared_ptr<Outgoing>>* done)
 
 void SendQueue::End(Frame& frame, std::vector<std::shared_ptr<Outgoing>>* done) {
   frame.is_over = true;
-  if (frame.has_lost && (paths_.size() > 1 || waiting_.size() > 1)) owed_ = std::max(owed_, frame.number + 1);
+  if (frame.has_lost && (paths_.size() > 1 || waiting_.size() > 1)) {
+    uint64_t& owed = waiting_[frame.priority].owed;
+    owed = std::max(owed, frame.number + 1);
+  }
   frames_[KindOf(frame)].erase(frame.number);
   copied_bytes_ -= frame.own.size();
   if (frame.message) done->push_back(std::move(frame.message));
@@ -367,7 +405,7 @@ void SendQueue::EndBefore(uint64_t number, std::vector<std::shared_ptr<Outgoing>
     }
   };
   for (const Path& path : paths_) find(path.under_way);
-  for (auto& [unsent, lost, bytes] : waiting_) {
+  for (auto& [unsent, lost, bytes, owed] : waiting_) {
     find(lost);
     for (auto fragment = lost.begin(); fragment != lost.end();) {
       const bool is_left = !is_finished(fragment->frame);
@@ -385,7 +423,7 @@ void SendQueue::EndBefore(uint64_t number, std::vector<std::shared_ptr<Outgoing>
 }
 
 void SendQueue::Cancel(const CallId& call) {
-  for (auto& [unsent, lost, bytes] : waiting_) {
+  for (auto& [unsent, lost, bytes, owed] : waiting_) {
     std::deque<std::shared_ptr<Frame>> kept;
     for (std::shared_ptr<Frame>& frame : unsent) {
       const bool is_begun = frame->sent > 0;

@@ -42,7 +42,7 @@ namespace jaxcomm {
 
 // The packets that one acknowledgement reports and that no earlier acknowledgement has reported.
 struct Answered {
-  int64_t sent = 0;   // when the newest reported packet was sent, in nanoseconds; 0 if it was reported before
+  int64_t sent = 0;   // when the acknowledgement's newest packet was sent, in nanoseconds; 0 if that is not known
   int64_t bytes = 0;  // number of frame bytes in the packets that arrived
   int64_t packets = 0, lost = 0;  // packets reported, and how many of these are missing
   // `longest_come`: the maximum number of frame bytes in a packet that arrived. `often_lost`: the minimum number of
@@ -81,10 +81,10 @@ class SendQueue {
     }
   };
   NextPacket PeekNext() const;
-  // Returns the last priority of the packets in flight on a path. A probe is sent with this priority.
+  // Returns the last priority of the packets in flight on a path. A probe with this priority shows all losses.
   uint32_t LastPriority(size_t path = 0) const;
-  // Returns a packet without payload that requests an acknowledgement.
-  PacketHeader Probe(int64_t now, size_t path = 0);
+  // Returns a packet without payload that requests an acknowledgement. The packet must be sent with this priority.
+  PacketHeader Probe(int64_t now, size_t path, uint32_t priority);
   // Takes back the newest `count` packets that Next returned for the path, because they could not be sent.
   void Unsend(size_t count, size_t path = 0);
 
@@ -107,9 +107,9 @@ class SendQueue {
   // that case the caller sends a probe, for two reasons. Only a later packet can show that the last packet is lost. A
   // later packet also reports that the whole of a lossy message was sent.
   bool ends_message(size_t path = 0) const { return paths_[path].ends_message && !is_waiting(); }
-  // Returns whether the caller must send a probe, on any path, to report that the whole of a lossy message was sent: no
-  // packet has reported this yet. Always false with one path.
-  bool owes_probe() const { return owed_ > 0 && !is_waiting() && SentWhole(kNoPath, 0) >= owed_; }
+  // Returns the priority of a probe that the caller must send, on any path, to report that the whole of a lossy message
+  // was sent: no packet of this or an earlier priority will report it. Always nullopt with one path and one priority.
+  std::optional<uint32_t> OwedProbe() const;
   // Returns whether, at some time since the path's last packet was sent, nothing waited to be sent, and no packet of
   // the path was in flight.
   bool has_paused(size_t path = 0) const { return paths_[path].has_paused; }
@@ -149,6 +149,8 @@ class SendQueue {
     std::deque<std::shared_ptr<Frame>> unsent;  // the first frame may be partly sent
     std::deque<Fragment> lost;
     int64_t bytes = 0;  // number of bytes in `lost`, and of bytes in `unsent` that have not been sent
+    // Number of completely sent messages that a probe must report; 0 if there is nothing to report.
+    uint64_t owed = 0;
 
     bool has_frames() const { return !lost.empty() || !unsent.empty(); }
   };
@@ -176,6 +178,7 @@ class SendQueue {
   bool MayBegin(const Frame& frame) const;
   bool MayLose(const Frame& frame, uint32_t offset) const;
   static bool IsOvertaken(const Path& path, uint64_t number, uint32_t priority);
+  bool IsHeldUp(const Frame& frame) const;
   // Returns whether the packet's bytes must still arrive.
   static bool IsLeft(const Fragment& fragment) { return fragment.frame && !fragment.frame->is_over; }
   bool is_waiting() const;
@@ -200,8 +203,6 @@ class SendQueue {
   int64_t window_;
   std::vector<Path> paths_;
   std::vector<Waiting> waiting_;  // by priority
-  // Number of completely sent messages that a later packet must report; 0 if packets have reported all of them.
-  uint64_t owed_ = 0;
   // Numbers of the frames that are begun but not acknowledged: [0] for messages, [1] for other frames.
   std::set<uint64_t> frames_[2];
   uint64_t next_frame_[2] = {0, 0};

@@ -32,7 +32,7 @@ class SendQueueTest : public testing::Test {
     for (std::optional<PacketHeader> header; count < most && (header = Next()); ++count) newest_ = header->number;
     return count;
   }
-  void Probe() { newest_ = queue_.Probe(++now_).number; }
+  void Probe() { newest_ = queue_.Probe(++now_, /*path=*/0, queue_.LastPriority()).number; }
   // Acknowledges all packets up to the newest one, except the packets that are `lost[i]` places before the newest one.
   // `finished`: number of messages that the receiver has finished.
   Answered Answer(const std::vector<size_t>& lost = {}, uint64_t finished = 0) {
@@ -214,7 +214,7 @@ TEST_F(SendQueuePathsTest, AnotherPathRetransmitsWhatAPathIsGivenUpWith) {
   EXPECT_EQ(queue_.waiting_bytes(), static_cast<int64_t>(3 * kFragment));
   for (uint32_t i = 0; i < 3; ++i) EXPECT_EQ(Next(/*path=*/1)->offset, i * kFragment);
   EXPECT_EQ(Answer(/*path=*/0, /*newest=*/2).packets, 0);  // a late acknowledgement
-  EXPECT_EQ(queue_.Probe(1, /*path=*/0).number, 3u);
+  EXPECT_EQ(queue_.Probe(1, /*path=*/0, 0).number, 3u);
   Answer(/*path=*/1, /*newest=*/2);
   EXPECT_EQ(done_, 1u);
 }
@@ -222,17 +222,18 @@ TEST_F(SendQueuePathsTest, AnotherPathRetransmitsWhatAPathIsGivenUpWith) {
 TEST_F(SendQueuePathsTest, ALossyMessageIsNotSentWhileAnotherPathCarriesItsBytes) {
   PushLossy(4 * kFragment - LossyFrontBytes(1));
   for (const size_t path : {0, 0, 1, 1}) EXPECT_EQ(Next(path)->sent, 0);
-  EXPECT_EQ(queue_.Probe(1, /*path=*/0).sent, 0);  // packets of path 1 may be late
-  EXPECT_EQ(queue_.Probe(1, /*path=*/1).sent, 0);
+  EXPECT_EQ(queue_.Probe(1, /*path=*/0, 0).sent, 0);  // packets of path 1 may be late
+  EXPECT_EQ(queue_.Probe(1, /*path=*/1, 0).sent, 0);
   Answer(/*path=*/1, /*newest=*/2, /*lost=*/{0});
   EXPECT_EQ(done_, 0u);
-  EXPECT_EQ(queue_.Probe(1, /*path=*/0).sent, 1);  // later than the packets that are still in flight, on its own path
-  EXPECT_FALSE(queue_.owes_probe());
+  EXPECT_EQ(queue_.Probe(1, /*path=*/0, 0).sent,
+            1);  // later than the packets that are still in flight, on its own path
+  EXPECT_FALSE(queue_.OwedProbe());
   Answer(/*path=*/0, /*newest=*/3);
   EXPECT_EQ(done_, 1u);
-  EXPECT_TRUE(queue_.owes_probe());
-  EXPECT_EQ(queue_.Probe(1, /*path=*/1).sent, 1);
-  EXPECT_FALSE(queue_.owes_probe());
+  EXPECT_TRUE(queue_.OwedProbe());
+  EXPECT_EQ(queue_.Probe(1, /*path=*/1, 0).sent, 1);
+  EXPECT_FALSE(queue_.OwedProbe());
 }
 
 TEST_F(SendQueuePathsTest, APathPausesWhenNothingIsLeftForIt) {
@@ -334,6 +335,73 @@ TEST_F(PrioritiesTest, LossyBytesThatMayBeOvertakenDoNotCountAsSent) {
   for (int i = 0; i < 4; ++i) EXPECT_EQ(Next().sent, 0);
   Push(1);
   EXPECT_EQ(Next().sent, 2);  // behind the lossy bytes
+}
+
+TEST_F(PrioritiesTest, AnEarlyMessageIsSentAgainIfItsLossWouldWaitForALaterPriority) {
+  Push(1);
+  Send(1);
+  Push(0, /*is_lossy=*/true);
+  EXPECT_EQ(Send(4), 4);
+  EXPECT_EQ(Answer({2}).lost, 1);
+  EXPECT_EQ(queue_.PeekNext().priority, 0u);  // the lost packet, because the first message is not completely sent
+  EXPECT_EQ(Send(), 4);
+  Answer();
+  Push(1, /*is_lossy=*/true);
+  Push(0, /*is_lossy=*/true);
+  EXPECT_EQ(Send(8), 8);
+  EXPECT_EQ(Answer({6}).lost, 1);
+  EXPECT_EQ(queue_.PeekNext().priority, 0u) << "a message of the later priority is not completely sent";
+  Answer();
+}
+
+TEST_F(PrioritiesTest, AnEarlyMessageIsSentAgainWhileLossyPacketsOfALaterPriorityAreInFlight) {
+  Push(1, /*is_lossy=*/true);
+  Send();
+  Push(0, /*is_lossy=*/true);
+  Send();
+  EXPECT_EQ(Answer({2, 4, 5, 6, 7}).lost, 1);
+  EXPECT_EQ(Send(), 1);
+  Answer();
+  Push(0, /*is_lossy=*/true);
+  Send();
+  EXPECT_EQ(Answer({2}).lost, 1);
+  EXPECT_FALSE(queue_.has_next());
+}
+
+TEST_F(PrioritiesTest, AProbeOfItsPriorityReportsALossyMessageWhileLaterPrioritiesWait) {
+  Push(0, /*is_lossy=*/true);
+  Send(4);
+  Push(1);
+  EXPECT_FALSE(queue_.OwedProbe());
+  EXPECT_EQ(Answer({2}).lost, 1);
+  ASSERT_EQ(queue_.OwedProbe(), 0u);
+  EXPECT_EQ(Next().sent, 1);
+  EXPECT_EQ(queue_.Probe(1, /*path=*/0, /*priority=*/0).sent, 1);
+  EXPECT_FALSE(queue_.OwedProbe());
+  Send();
+  EXPECT_TRUE(queue_.ends_message());
+}
+
+TEST_F(PrioritiesTest, AnAcknowledgementOfOvertakenPacketsIsMeasured) {
+  Push(1);
+  Send(2);
+  Push(0);
+  Send(4);
+  EXPECT_EQ(Answer({4, 5}).packets, 4);
+  const Answered answered = Answer();  // the newest packet was acknowledged before
+  EXPECT_EQ(answered.packets, 2);
+  EXPECT_GT(answered.sent, 0);
+}
+
+TEST_F(PrioritiesTest, ACopiedFrameOfAnEarlierPriorityLeavesAProbeDue) {
+  Push(1);
+  Send();
+  queue_.PushCopy({FrameType::kMessage, 0, MessageId()}, {}, 0);
+  Send();
+  EXPECT_TRUE(queue_.ends_message());
+  queue_.PushCopy({FrameType::kMessage, 0, MessageId()}, {}, 1);
+  Send();
+  EXPECT_FALSE(queue_.ends_message());
 }
 
 TEST_F(PrioritiesTest, PacketsThatTooManyHaveOvertakenAreLost) {

@@ -152,7 +152,7 @@ class Fuzz {
   }
 
   void Answer() {
-    if (input_.Next() % 4 == 0) queue_.Probe(1);
+    if (input_.Next() % 4 == 0) queue_.Probe(1, /*path=*/0, queue_.LastPriority());
     std::byte bits[kAnswerBytes];
     std::fill(std::begin(bits), std::end(bits), static_cast<std::byte>(input_.Next()));
     PacketHeader header{PacketKind::kAnswer, input_.Next() % 8 == 0, ++answers_, input_.Number(), input_.Number(), 0};

@@ -134,7 +134,9 @@ class UdpTransport : public SocketTransport, public LossyTransport {
               int64_t arrived);
   Status TakeAnswer(Peer& peer, const PacketHeader& header, const std::byte* bytes, size_t size, int64_t arrived);
   void Answer(Peer& peer, size_t number);
-  void Probe(Peer& peer, size_t number);
+  static void Probe(Peer& peer, size_t number);
+  static void Probe(Peer& peer, size_t number, uint32_t priority);
+  static void ProbeIfOwed(Peer& peer);
   void TakeTimeout(Peer& peer, size_t number);
   static void AskProcess(Peer& peer);
   void Write(Lock& lock, SocketPeer& peer) override;

@@ -157,7 +157,10 @@ class Fuzz : public Transport::Events {
     Carry(path, *header, std::move(packet));
   }
 
-  void Probe(uint8_t path) { Carry(path, queue_.Probe(++now_, path), {}); }
+  void Probe(uint8_t path) {
+    const uint32_t priority = queue_.OwedProbe().value_or(queue_.LastPriority(path));
+    Carry(path, queue_.Probe(++now_, path, priority), {});
+  }
 
   void Carry(uint8_t path, const PacketHeader& header, Packet packet) {
     packet.resize(std::max(packet.size(), kPacketHeaderBytes));
@@ -245,7 +248,7 @@ class Fuzz : public Transport::Events {
   void Settle() {
     for (size_t i = 0; i < messages_.size(); ++i) Post(i);
     RunCallbacks();
-    for (int round = 0; !queue_.empty() || queue_.owes_probe(); ++round) {
+    for (int round = 0; !queue_.empty() || queue_.OwedProbe(); ++round) {
       Require(round < kMostRounds);
       carried_.clear();
       for (uint8_t path = 0; path < kPaths; ++path) {
