@@ -19,6 +19,11 @@ using Turn = MessageDriver::Turn;
 // size.
 constexpr int64_t kMostRead = int64_t{4} << 20;
 
+// The time for which a thread of XLA waits in an exchange for other ranks. A longer wait would keep it from computing.
+// The call then continues with messages. A thread that runs nothing else waits for kLongestWait: a call with messages
+// is slower, and large calls follow computations that end at unlike times.
+constexpr std::chrono::milliseconds kShortWait{1}, kNoWait{0};
+
 // The interval at which Disconnect polls whether the last call has ended.
 constexpr std::chrono::milliseconds kPoll{1};
 
@@ -52,7 +57,7 @@ void MessageExecutor::Arrive(const std::shared_ptr<const MessageSite>& site, int
   const MessageSite::Exchanging& how = arriving.site->exchanging();
   const auto ranks = static_cast<int64_t>(how.processes.size());
   const bool is_short = !how.in_place || ranks * arriving.site->layout().payload() <= kMostRead;
-  if (is_short && TryExchange(arriving, /*may_wait=*/calls_.open() == 0)) return arriving.done(Status());
+  if (is_short && TryExchange(arriving, calls_.open() == 0 ? kShortWait : kNoWait)) return arriving.done(Status());
   Begin(std::move(arriving));
   if (site->selector()) StartDecided(id);
 }
@@ -71,7 +76,8 @@ bool MessageExecutor::Arrive(const std::shared_ptr<const MessageSite>& site, con
     Wait(std::move(arriving));
     return true;
   }
-  if (!site->exchanging().is_transfer && TryExchange(arriving, /*may_wait=*/helps)) {  // transfers use JoinExchange
+  const auto wait = helps ? OperandExchange::kLongestWait : kNoWait;
+  if (!site->exchanging().is_transfer && TryExchange(arriving, wait)) {  // transfers use JoinExchange
     arriving.done(Status());
     return false;
   }
@@ -91,7 +97,7 @@ std::unique_ptr<MessageExecutor::ExchangingRank> MessageExecutor::JoinExchange(
 }
 
 bool MessageExecutor::EndExchange(std::unique_ptr<ExchangingRank> rank) {
-  if (rank->exchange.Finish(calls_, {/*may_wait=*/true, threads_.deadline()})) {
+  if (rank->exchange.Finish(calls_, {OperandExchange::kLongestWait, threads_.deadline()})) {
     rank->arriving.done(Status());
     return false;
   }
@@ -100,9 +106,9 @@ bool MessageExecutor::EndExchange(std::unique_ptr<ExchangingRank> rank) {
 }
 
 // Returns whether an exchange has completed the rank's call.
-bool MessageExecutor::TryExchange(const ArrivingRank& arriving, bool may_wait) {
+bool MessageExecutor::TryExchange(const ArrivingRank& arriving, std::chrono::nanoseconds wait) {
   OperandExchange exchange(arriving);
-  return exchange.Join(transport(), calls_) && exchange.Finish(calls_, {may_wait, threads_.deadline()});
+  return exchange.Join(transport(), calls_) && exchange.Finish(calls_, {wait, threads_.deadline()});
 }
 
 // Begins the rank's call with messages. With `helps`, the caller must call Help next.

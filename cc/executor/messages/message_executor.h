@@ -112,7 +112,7 @@ class MessageExecutor : public Transport::Events, public MessageCalls {
   bool is_connected() const { return !closing_ && driver_.transport() != nullptr; }
   Transport& transport() const { return *driver_.transport(); }
   Status Check(const MessageSite& site) const;
-  bool TryExchange(const ArrivingRank& arriving, bool may_wait);
+  bool TryExchange(const ArrivingRank& arriving, std::chrono::nanoseconds wait);
   void BeginHelped(ArrivingRank arriving, bool helps);
   void Begin(ArrivingRank arriving);
   std::shared_ptr<MessageCall> Join(const ArrivingRank& arriving, bool& is_new);

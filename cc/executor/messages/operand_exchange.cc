@@ -13,8 +13,6 @@
 namespace jaxcomm {
 namespace {
 
-// The time that a rank waits for the other ranks before its call continues with messages.
-constexpr std::chrono::milliseconds kWait{1};
 constexpr double kLongest = 1e6;  // seconds
 
 CallRecord RecordOf(const std::vector<Clock::time_point>& arrivals, const CallId& id, int64_t number) {
@@ -59,13 +57,12 @@ bool OperandExchange::Join(Transport& transport, const CallMatcher& calls) try {
 }
 
 bool OperandExchange::Finish(CallMatcher& calls, const Limits& limits) {
-  using std::chrono::nanoseconds;
-  const auto arrivals = limits.may_wait ? nanoseconds(kWait) : nanoseconds(0);
   // The exchange may take half of the deadline. If a rank stops while it reads, the call then still has time to
   // continue with messages, and the deadline error names the rank.
   const double seconds = std::min(limits.deadline / 2, kLongest);
-  const auto end = std::chrono::duration_cast<nanoseconds>(std::chrono::duration<double>(seconds));
-  const bool ended = pending_->Finish({arrivals, end}, [this](const auto& all) { return Take(all); });
+  const auto end = std::chrono::duration_cast<std::chrono::nanoseconds>(std::chrono::duration<double>(seconds));
+  const bool ended =
+      pending_->Finish({std::min(limits.arrivals, end), end}, [this](const auto& all) { return Take(all); });
   if (ended && scratch_) {
     const XlaFloatMode mode;
     Add(0);
@@ -155,7 +152,7 @@ void OperandExchange::Record(CallMatcher& calls) {
   const int64_t number = calls.AddEnded(site, arriving_.id, group(), arriving_.at);
   // The clocks of a host's containers may differ, so the other ranks' arrival times are clamped to the possible range.
   const Clock::time_point now = Clock::now();
-  for (Clock::time_point& at : arrivals_) at = std::clamp(at, std::min(arriving_.at - kWait, now), now);
+  for (Clock::time_point& at : arrivals_) at = std::clamp(at, std::min(arriving_.at - kLongestWait, now), now);
   site.stats().Record(RecordOf(arrivals_, arriving_.id, number));
 }
 

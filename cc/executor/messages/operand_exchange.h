@@ -6,6 +6,7 @@
 //   …                                     // otherwise the call continues with messages, on all its ranks
 #pragma once
 
+#include <chrono>
 #include <cstddef>
 #include <memory>
 #include <vector>
@@ -18,9 +19,12 @@ namespace jaxcomm {
 
 class OperandExchange {
  public:
+  // The longest time to wait for ranks that have not arrived.
+  static constexpr std::chrono::milliseconds kLongestWait{20};
+
   struct Limits {
-    bool may_wait;    // whether to wait, up to a millisecond, for ranks that have not arrived
-    double deadline;  // the deadline of the call, in seconds
+    std::chrono::nanoseconds arrivals;  // the time to wait for ranks that have not arrived, at most kLongestWait
+    double deadline;                    // the deadline of the call, in seconds
   };
 
   explicit OperandExchange(const ArrivingRank& arriving) : arriving_(arriving) {}
