@@ -211,7 +211,8 @@ def command(arm: str, processes: int, devices: int) -> list[str]:
             f"--peer mpi: {lacking}.\n  Cure: install an MPI, build github.com/eschnett/MPIwrapper against it, and set "
             "MPITRAMPOLINE_LIB to its libmpiwrapper.so."
         )
-    return [mpirun, "--oversubscribe", "--bind-to", "none", "-n", str(processes), sys.executable]
+    # As `jaxcomm launch` binds processes, and as MPI binds up to two.
+    return [mpirun, "--bind-to", "core:overload-allowed", "--oversubscribe", "-n", str(processes), sys.executable]
 
 
 def environment(arm: str) -> dict[str, str]:

@@ -6,7 +6,6 @@
 #include <chrono>
 #include <sstream>
 #include <string>
-#include <thread>
 #include <type_traits>
 #include <utility>
 
@@ -320,11 +319,6 @@ Status Job::CheckNumber(uint64_t number, const std::string& who) const {
 bool Job::started() const {
   std::lock_guard<std::mutex> lock(mutex_);
   return router_ != nullptr;
-}
-
-bool Job::has_processor_each() const {
-  const auto here = std::count(hosts_.begin(), hosts_.end(), hosts_[process_]);
-  return here <= static_cast<int64_t>(std::thread::hardware_concurrency());
 }
 
 Job& TheJob() {

@@ -91,8 +91,6 @@ class Job {
   // Returns null before Start.
   Transport* transport() const { return router_.get(); }
   bool started() const;
-  // After Start: whether this host has at least as many processors as the job has processes on this host.
-  bool has_processor_each() const;
   uint32_t process() const;
   // After Start: returns a device of a process as a rank, with the process's host.
   MessageRank Rank(uint32_t process, uint32_t device) const;

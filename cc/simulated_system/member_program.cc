@@ -2,6 +2,7 @@
 
 #include <fcntl.h>
 
+#include <algorithm>
 #include <chrono>
 #include <cmath>
 #include <new>
@@ -128,7 +129,8 @@ bool MemberProgram::Connect(const Barrier& barrier) {
     host_names[number] = "host" + std::to_string(plan_.hosts[number]);
   }
   if (!Check(job_.Start(hosts, host_names))) return false;
-  executor_.messages().Connect(job_.transport(), job_.has_processor_each());
+  constexpr int kProcessors = 2;  // of each host
+  executor_.messages().Connect(job_.transport(), std::count(hosts.begin(), hosts.end(), hosts[own]) <= kProcessors);
   for (const uint32_t absent : job_.absent()) {
     executor_.messages().OnPeerGone(
         absent, Status(Code::kInternal, "process " + std::to_string(absent) + " is not among the live processes"));

@@ -8,6 +8,7 @@ import shlex
 import signal
 import sys
 from argparse import ArgumentParser, Namespace
+from collections.abc import Sequence
 
 from jaxcomm import environment
 from jaxcomm.backend import jaxlib_variables
@@ -16,6 +17,7 @@ from jaxcomm.distributed.connect.settings import TRANSPORTS
 from jaxcomm.distributed.launch import commands as launch
 from jaxcomm.distributed.launch import supervise
 from jaxcomm.distributed.launch.coordinator import Coordinator, coordinator_command
+from jaxcomm.distributed.launch.processors import shares
 from jaxcomm.distributed.launch.supervise import End, Reaction
 from jaxcomm.errors import JaxcommError
 from jaxcomm.plan import load
@@ -85,6 +87,11 @@ def add_arguments(parser: ArgumentParser) -> None:
         metavar="FILE",
         help="with --every-collective: the plan that all-reduces follow; auto: the run makes its own plans",
     )
+    parser.add_argument(
+        "--no-bind",
+        action="store_true",
+        help="let each process run on all processors; otherwise each gets an equal share, if they divide evenly",
+    )
     parser.add_argument("--dry-run", action="store_true", help="print what would run, and with which variables")
     parser.add_argument("--json", action="store_true", help="with --dry-run: print it for machines")
     parser.add_argument(
@@ -120,6 +127,7 @@ def run(args: Namespace) -> int:
         further["PJRT_NPROC"] = _threads(args.devices_per_process)
     if args.transport is not None:
         further[environment.TRANSPORT] = args.transport
+    bound = {} if args.no_bind or args.join else _bound(numbers)
     own = {
         process: launch.variables(
             process,
@@ -130,12 +138,13 @@ def run(args: Namespace) -> int:
             keeps_going=args.keep_going or is_elastic,
             own_service=launch.local_coordinator() if is_elastic and process == 0 else None,
             further=further,
+            processors=len(bound[process]) if bound else None,
         )
         for process in numbers
     }
     if args.dry_run:
         own_service = coordinator_command(coordinator, args.processes) if is_elastic and not args.join else []
-        _print(command, [*own.values()], own_service, as_json=args.json)
+        _print(command, own, bound, own_service, as_json=args.json)
         return 0
     width = len(str(args.processes - 1))
 
@@ -155,11 +164,13 @@ def run(args: Namespace) -> int:
     if is_elastic:
         with Coordinator(coordinator, args.processes, serves=not args.join) as service:
             restarts = _Restarts(service, args.processes, args.restart, keeps_going=args.keep_going)
-            failure = supervise.supervise(command, environments, show, restarts.after_end, kills_stopped=True)
+            failure = supervise.supervise(
+                command, environments, show, restarts.after_end, processors=bound, kills_stopped=True
+            )
             if failure is None and not restarts.has_ended_well and restarts.last_failure is not None:
                 return _status(restarts.last_failure)
     else:
-        failure = supervise.supervise(command, environments, show, keep_going)
+        failure = supervise.supervise(command, environments, show, keep_going, processors=bound)
     return _report(failure, args.processes) if failure else 0
 
 
@@ -212,16 +223,34 @@ def _threads(devices: int) -> str:
     return str(max(jaxlib_variables.THREADS, 2 * devices, int(os.environ.get("PJRT_NPROC") or 0)))
 
 
-def _print(command: list[str], variables: list[dict[str, str]], service: list[str], *, as_json: bool) -> None:
+def _bound(numbers: Sequence[int]) -> dict[int, list[int]]:
+    """Returns the processors of each process; {} if the processes use other devices, or get no equal shares."""
+    if os.environ.get("JAX_PLATFORMS", "cpu") not in ("", "cpu"):
+        return {}
+    return dict(zip(numbers, shares(len(numbers)), strict=False))
+
+
+def _print(
+    command: list[str],
+    variables: dict[int, dict[str, str]],
+    bound: dict[int, list[int]],
+    service: list[str],
+    *,
+    as_json: bool,
+) -> None:
     """Prints the commands. `service`: the command of a coordination service outside the processes, or []."""
     if as_json:
-        processes = [{"command": command, "environment": each} for each in variables]
+        processes = [
+            {"command": command, "environment": each, "processors": bound.get(process)}
+            for process, each in variables.items()
+        ]
         output.print_json("launch", {"coordinator": service, "processes": processes})
         return
     if service:
         print(shlex.join(service))
-    for each in variables:
-        print(*(f"{name}={shlex.quote(value)}" for name, value in each.items()), shlex.join(command))
+    for process, each in variables.items():
+        words = ["taskset", "--cpu-list", ",".join(map(str, bound[process])), *command] if bound else command
+        print(*(f"{name}={shlex.quote(value)}" for name, value in each.items()), shlex.join(words))
 
 
 def _report(failure: End, processes: int) -> int:

@@ -44,7 +44,7 @@ CPU: Final = Core(
         "job_restore_tcp": (*(ctypes.c_int64,) * 3, ctypes.c_int, ctypes.POINTER(arguments.ConnectionKeys)),
         "job_restore_udp": (*(ctypes.c_int64,) * 3, ctypes.POINTER(arguments.UdpConnection)),
         "job_restore_fabric": (*(ctypes.c_int64,) * 3, ctypes.POINTER(arguments.FabricConnection)),
-        "job_start": (ctypes.c_void_p, ctypes.c_char_p, ctypes.c_int64),
+        "job_start": (ctypes.c_void_p, ctypes.c_char_p, ctypes.c_int64, ctypes.c_int),
         "job_awaits": (ctypes.c_void_p,),
         "job_close": (),
         "job_reset": (),

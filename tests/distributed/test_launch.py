@@ -19,6 +19,7 @@ from jaxlib import _jax
 
 from jaxcomm.cli import main
 from jaxcomm.distributed.launch import commands as launch
+from jaxcomm.distributed.launch import processors
 from jaxcomm.distributed.launch.coordinator import Coordinator
 from jaxcomm.errors import JaxcommError
 from tests.cli import documents
@@ -40,7 +41,7 @@ class Core:
     def open_rails(self, rails): pass
     def add_tcp(self, process, rail, fd, keys): self.sockets[process] = socket.socket(fileno=fd)
     def add_shm(self, process, fd, number): self.files[process] = fd
-    def start(self, hosts, host_names): pass
+    def start(self, hosts, host_names, *, has_processor_each): pass
     def close(self, *, for_change=False): pass
 
 def everybody_answers(member):
@@ -371,6 +372,56 @@ def test_a_users_variables_are_kept() -> None:
     assert found["JAX_LOCAL_DEVICE_IDS"] == "4,5,6,7"
     assert "JAXCOMM_TRANSPORT" not in found
     assert int(variables({}, devices=64)["PJRT_NPROC"]) >= 128 and variables({})["JAX_PLATFORMS"] == "cpu"
+
+
+@pytest.fixture
+def four_processors(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(os, "sched_getaffinity", lambda pid: {0, 3, 5, 6})
+    monkeypatch.setattr(processors, "_place", lambda number: (number % 2, number // 2, number))
+
+
+@pytest.mark.usefixtures("four_processors")
+def test_processors_are_divided_evenly_and_by_sockets() -> None:
+    assert processors.shares(1) == [[0, 6, 3, 5]]
+    assert processors.shares(2) == [[0, 6], [3, 5]]
+    assert processors.shares(4) == [[0], [6], [3], [5]]
+    assert processors.shares(8) == [[0], [0], [6], [6], [3], [3], [5], [5]]
+    assert processors.shares(3) == processors.shares(6) == []
+
+
+def test_each_process_runs_on_its_share_and_has_a_thread_for_each_processor(tmp_path: Path) -> None:
+    file = script(tmp_path, "import os; print(sorted(os.sched_getaffinity(0)), os.environ['PJRT_NPROC'])")
+    count = len(os.sched_getaffinity(0))
+    free = dict(ENVIRONMENT)
+    free.pop("PJRT_NPROC", None)
+    for words, shares in (([], processors.shares(count)), (["--no-bind"], [sorted(os.sched_getaffinity(0))] * count)):
+        job = subprocess.run(command("-n", count, *words, file), capture_output=True, text=True, timeout=60, env=free)
+        threads = 1 if not words else os.cpu_count()
+        width = len(str(count - 1))
+        expected = [f"[{process:>{width}}] {sorted(each)} {threads}" for process, each in enumerate(shares)]
+        assert sorted(job.stdout.splitlines()) == sorted(expected), job.stderr
+
+
+@pytest.mark.usefixtures("four_processors")
+@pytest.mark.parametrize(
+    ("words", "platforms", "expected"),
+    [
+        ([], "cpu", [[0, 6], [3, 5]]),
+        ([], "", [[0, 6], [3, 5]]),
+        (["--no-bind"], "cpu", [None, None]),
+        (["--join", "127.0.0.1:9"], "cpu", [None, None]),
+        ([], "cuda", [None, None]),
+    ],
+)
+def test_the_dry_run_shows_the_processors(
+    capsys: Capture, monkeypatch: pytest.MonkeyPatch, words: list[str], platforms: str, expected: list[list[int] | None]
+) -> None:
+    monkeypatch.setenv("JAX_PLATFORMS", platforms)
+    assert main(["launch", "-n", "2", *words, "--dry-run", "--json", "sh"]) == 0
+    document = documents.document(capsys.readouterr().out)
+    assert [each["processors"] for each in document["processes"]] == expected
+    assert main(["launch", "-n", "2", *words, "--dry-run", "sh"]) == 0
+    assert ("taskset --cpu-list 3,5 sh" in capsys.readouterr().out) == (expected[1] is not None)
 
 
 def test_what_open_mpi_says_is_not_for_these_processes() -> None:

@@ -116,7 +116,7 @@ class Core:
     def restore_fabric(self, process: int, rail: int, cuts: int, path: FabricPath) -> None:
         raise AssertionError("no rail is lost")
 
-    def start(self, hosts: Sequence[int], host_names: Sequence[str]) -> None:
+    def start(self, hosts: Sequence[int], host_names: Sequence[str], *, has_processor_each: bool) -> None:
         self.hosts, self.host_names = [*hosts], [*host_names]
 
     def close(self, *, for_change: bool = False) -> None:

@@ -319,15 +319,17 @@ JAXCOMM_EXPORT int jaxcomm_job_restore_fabric(int64_t process, int64_t rail, int
   return Answer(error, [&] { return TheJob().RestoreFabric(LostOf(process, rail, fences), PathOf(*given)); });
 }
 
-// `hosts[p]` is the number of process p's host; line p of `names` is the host's name.
-JAXCOMM_EXPORT int jaxcomm_job_start(const uint32_t* hosts, const char* names, int64_t processes, JaxcommText* error) {
+// `hosts[p]` is the number of process p's host; line p of `names` is the host's name. `has_processor_each`: whether the
+// processes of this host have at least one processor each.
+JAXCOMM_EXPORT int jaxcomm_job_start(const uint32_t* hosts, const char* names, int64_t processes,
+                                     int has_processor_each, JaxcommText* error) {
   return Answer(error, [&]() -> Status {
     std::vector<std::string> host_names(static_cast<size_t>(processes));
     std::istringstream lines(names);
     for (std::string& name : host_names) std::getline(lines, name);
     Status status = TheJob().Start({hosts, hosts + processes}, host_names);
     if (!status.ok()) return status;
-    TheExecutor().messages().Connect(TheJob().transport(), TheJob().has_processor_each());
+    TheExecutor().messages().Connect(TheJob().transport(), has_processor_each != 0);
     for (const uint32_t absent : TheJob().absent()) {
       const std::string who = "process " + std::to_string(absent);
       TheExecutor().messages().OnPeerGone(absent, Status(Code::kInternal, who + " is not among the live processes"));

@@ -270,6 +270,7 @@ def _start(
     core.start(
         [host if process in members else ABSENT for process, host in enumerate(hosts)],
         [members[each].host_name if each in members else "" for each in range(processes)],
+        has_processor_each=_has_processor_each([record.pid for record in job.records if record.host == own.host]),
     )
     repair = None
     if len(used) > 1 and leads:
@@ -299,6 +300,15 @@ def _start(
         round_trips=round_trips,
         repair=repair,
     )
+
+
+def _has_processor_each(pids: Sequence[int]) -> bool:
+    """Whether these processes of this host can run on at least as many processors as there are processes."""
+    processors = os.sched_getaffinity(0)
+    for pid in pids:
+        with contextlib.suppress(OSError):  # a process in another container
+            processors |= os.sched_getaffinity(pid)
+    return len(processors) >= len(pids)
 
 
 def _say_lacking(job: Introduced, leads: Mapping[int, list[str]]) -> None:

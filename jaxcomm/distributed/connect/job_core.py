@@ -129,10 +129,11 @@ class JobCore:
         """Does the same as `restore_tcp` with the connection of a path. Waits up to 0.5 s for a trial of the path."""
         CPU.call("job_restore_fabric", process, rail, cuts, _taken_fabric(path))
 
-    def start(self, hosts: Sequence[int], host_names: Sequence[str]) -> None:
+    def start(self, hosts: Sequence[int], host_names: Sequence[str], *, has_processor_each: bool) -> None:
         """Starts the transport, after all other members were added. Takes each process's host number and name."""
         names = "".join(f"{printable(name)}\n" for name in host_names)
-        CPU.call("job_start", (ctypes.c_uint32 * len(hosts))(*hosts), names.encode(), len(hosts))
+        numbers = (ctypes.c_uint32 * len(hosts))(*hosts)
+        CPU.call("job_start", numbers, names.encode(), len(hosts), int(has_processor_each))
         self._at_exit = forks.run_at_exit(_leave)
 
     def close(self, *, for_change: bool = False) -> None:

@@ -60,10 +60,13 @@ class MessageCore(RailsCore, Protocol):
     def add_fabric(self, process: int, rail: int, path: FabricPath) -> None:
         """Takes the connection of a path."""
 
-    def start(self, hosts: Sequence[int], host_names: Sequence[str]) -> None:
+    def start(self, hosts: Sequence[int], host_names: Sequence[str], *, has_processor_each: bool) -> None:
         """Starts the transport, after all other members were added.
 
-        Takes the host number and the host name of each process. Processes that are not members have `ABSENT` and "".
+        Args:
+          hosts: the host number of each process, or `ABSENT` if the process is not a member.
+          host_names: the host name of each process, or "" if the process is not a member.
+          has_processor_each: whether the processes of this host have at least one processor each.
         """
 
     def close(self, *, for_change: bool = False) -> None:

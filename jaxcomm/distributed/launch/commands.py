@@ -70,6 +70,7 @@ def variables(
     keeps_going: bool = False,
     own_service: str | None = None,
     further: Mapping[str, str] = MappingProxyType({}),
+    processors: int | None = None,
 ) -> dict[str, str]:
     """Returns the environment variables to set for a process. They override variables of `environment`.
 
@@ -83,10 +84,13 @@ def variables(
       own_service: the "host:port" at which process 0's own coordination service listens; None: at `coordinator`. If
         given, the job uses the service that another process runs at `coordinator`.
       further: more variables, the same for all processes.
+      processors: the number of processors on which the process runs; None: all of the machine.
     """
     flags = re.sub(rf"{_COUNT}=\S*", "", environment.get("XLA_FLAGS", "")).split()
-    # XLA:CPU may hang with fewer than two threads per device in its pool.
-    threads = max(2 * devices, os.cpu_count() or 1, int(environment.get("PJRT_NPROC") or 0))
+    # XLA:CPU may hang if its pool has fewer than two threads for each of several devices. For one device on one processor
+    # it needs one thread, and then the thread that calls a step also runs it.
+    least = 2 * devices if devices > 1 else 1
+    threads = max(least, processors or os.cpu_count() or 1, int(environment.get("PJRT_NPROC") or 0))
     first = process * devices
     return {
         "SLURM_JOB_ID": str(os.getpid()),

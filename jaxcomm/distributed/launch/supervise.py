@@ -17,6 +17,7 @@ import time
 from collections import deque
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
+from types import MappingProxyType
 from typing import Final, NamedTuple
 
 GRACE_S = 3.0  # time from SIGTERM to SIGKILL; JAX's own handler of SIGTERM does not end a process
@@ -61,6 +62,7 @@ def supervise(
     show: Show,
     after_end: Callable[[End], Reaction] = lambda end: Reaction.END_JOB if end.status else Reaction.GO_ON,
     *,
+    processors: Mapping[int, Sequence[int]] = MappingProxyType({}),
     kills_stopped: bool = False,
 ) -> End | None:
     """Runs the command once in each environment. Must be called in the main thread.
@@ -72,6 +74,7 @@ def supervise(
       environments: the environment of each process, by the process's number.
       show: called with the process, a line, and whether the line is from standard error.
       after_end: called when a process has ended by itself or by a signal from elsewhere.
+      processors: the processors on which each process may run, by the process's number; all for other processes.
       kills_stopped: whether to kill processes that a signal has stopped and that stay stopped for ten seconds.
 
     Returns:
@@ -86,7 +89,7 @@ def supervise(
         stack.callback(_end, children)
 
         def start(process: int) -> None:
-            child = _Child(process, command, environments[process], show, groups)
+            child = _Child(process, command, environments[process], show, groups, processors.get(process))
             children.append(child)
             for file in (child.ended, *child.streams):
                 selector.register(file, selectors.EVENT_READ, child)
@@ -151,7 +154,13 @@ class _Child:
     """
 
     def __init__(
-        self, process: int, command: Sequence[str], environment: Mapping[str, str], show: Show, groups: int
+        self,
+        process: int,
+        command: Sequence[str],
+        environment: Mapping[str, str],
+        show: Show,
+        groups: int,
+        processors: Sequence[int] | None,
     ) -> None:
         self.process = process
         self._groups = groups  # the guard's descriptor
@@ -160,10 +169,12 @@ class _Child:
         self._stopped_since: float | None = None
         launcher = os.getpid()
 
-        def end_with_launcher() -> None:
-            _prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
+        def before_command() -> None:
+            _prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)  # ends with the launcher
             if os.getppid() != launcher:
                 os._exit(1)
+            if processors is not None:
+                os.sched_setaffinity(0, processors)
 
         self._running = subprocess.Popen(
             command,
@@ -172,7 +183,7 @@ class _Child:
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,
             process_group=0,
-            preexec_fn=end_with_launcher,
+            preexec_fn=before_command,
         )
         self.pid = self._running.pid
         self._tell_guard("start")

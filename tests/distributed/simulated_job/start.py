@@ -337,7 +337,7 @@ class Core:
     def open_rails(self, rails: list[tuple[str, str]]) -> None:
         """All rails are one."""
 
-    def start(self, hosts: Sequence[int], host_names: Sequence[str]) -> None:
+    def start(self, hosts: Sequence[int], host_names: Sequence[str], *, has_processor_each: bool) -> None:
         self.owner.step("start core")
         self.is_started = True
         self.owner.at_exit.append(self.close)
