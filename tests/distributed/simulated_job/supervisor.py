@@ -112,6 +112,7 @@ class Launcher(Owner):
             json=False,
             join=None,
             keep_going=False,
+            no_bind=True,
             numbers=None,
             plan=None,
             processes=self.job.processes,
