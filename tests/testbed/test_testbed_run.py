@@ -158,9 +158,15 @@ def test_what_a_killed_one_leaves_is_cleaned_and_no_living_one_is_touched(file: 
 
 def test_a_command_that_fails_leaves_nothing(file: str, capsys: Capture, monkeypatch: pytest.MonkeyPatch) -> None:
     wrong = ("ip", "-n", "jaxcomm-nobody", "link", "set", "lo", "up")
-    monkeypatch.setattr("jaxcomm.testbed.machine.build", lambda layout: [*list(testbed.build(layout))[:20], wrong])
-    before = left_of("jaxcomm-")
+    ids: list[str] = []
+
+    def build(layout: testbed.Layout) -> list[tuple[str, ...]]:
+        ids.append(layout.id)
+        return [*list(testbed.build(layout))[:20], wrong]
+
+    monkeypatch.setattr("jaxcomm.testbed.machine.build", build)
     assert main(["testbed", "run", file, "--", "true"]) == 1
     error = capsys.readouterr().err
     assert "error: `ip -n jaxcomm-nobody link set lo up` failed: " in error and "Cure: see `jaxcomm testbed" in error
-    assert left_of("jaxcomm-") == before
+    (id,) = ids
+    assert left_of(id) == []
