@@ -87,8 +87,8 @@ def variables(
       processors: the number of processors on which the process runs; None: all of the machine.
     """
     flags = re.sub(rf"{_COUNT}=\S*", "", environment.get("XLA_FLAGS", "")).split()
-    # XLA:CPU may hang if its pool has fewer than two threads for each of several devices. For one device on one processor
-    # it needs one thread, and then the thread that calls a step also runs it.
+    # XLA:CPU may hang if its pool has fewer than two threads for each of several devices. For one device on one
+    # processor it needs one thread, and then the thread that calls a step also runs it.
     least = 2 * devices if devices > 1 else 1
     threads = max(least, processors or os.cpu_count() or 1, int(environment.get("PJRT_NPROC") or 0))
     first = process * devices
