@@ -71,12 +71,11 @@ def say_down(records: Sequence[Record]) -> None:
         down = [(rail, record) for rail, record in ends if rail.name == name and not rail.is_up]
         hosts = ", ".join(dict.fromkeys(record.host_name for rail, record in down if rail.address))
         without = ", ".join(dict.fromkeys(record.host_name for rail, record in down if not rail.address))
-        is_fabric = any(rail.kind == FABRIC for rail, _ in down)
+        may_appear = any(rail_ends.may_appear(rail) for rail, _ in down)
         words = [f"down on {hosts}, and left out until it comes up"] if hosts else []
-        if without and is_fabric:
-            words.append(f"missing on {without}, and not used there by this job")
-        elif without:
-            words.append(f"missing, or without an address, on {without}, and left out until it has one")
+        if without:
+            then = "left out until it has one" if may_appear else "not used there by this job"
+            words.append(f"missing, or without an address, on {without}, and {then}")
         say_once(f"the rail {name} is {'; '.join(words)}: the other rails carry its part.")
 
 

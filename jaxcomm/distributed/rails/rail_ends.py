@@ -153,7 +153,7 @@ def differing(all_rails: Sequence[Sequence[RailEnd]], default: str) -> dict[str,
       default: the kind of rails for which the user named no kind.
     """
     found: dict[str, dict[tuple[str, str, int], None]] = {}
-    for rail in (rail for rails in all_rails for rail in rails if rail.address or _may_appear(rail)):
+    for rail in (rail for rails in all_rails for rail in rails if rail.address or may_appear(rail)):
         found.setdefault(rail.name, {})[rail.agreed(default)] = None
     return {
         name: " and ".join(f"{kind} {provider} {protocol}" if provider else kind for kind, provider, protocol in each)
@@ -177,13 +177,13 @@ def common(own: Sequence[RailEnd], peer: Sequence[RailEnd]) -> list[str]:
         rail.name
         for rail in own
         if (other := there.get(rail.name)) is not None
-        and all(end.address or _may_appear(end) for end in (rail, other))
+        and all(end.address or may_appear(end) for end in (rail, other))
         and rail.network == other.network
         and (not rail.network or rail.address != other.address)  # a bridge may have the same address on all hosts
     ]
 
 
-def _may_appear(rail: RailEnd) -> bool:
+def may_appear(rail: RailEnd) -> bool:
     """Returns whether the rail's interface is missing, or has no address, and may be used once that changes."""
     return not rail.address and not rail.network and rail.kind != FABRIC
 
