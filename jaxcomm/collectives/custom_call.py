@@ -12,7 +12,7 @@ from jaxcomm.ffi.site_record import SiteGroup, SiteRecord
 
 def is_in_place(request: Request) -> bool:
     """Whether each result reuses its operand's memory."""
-    return request.kind == "all_reduce"
+    return request.kind == "all_reduce" and not request.keeps_operands
 
 
 def unsharded(request: Request, operands: int) -> range:
@@ -54,7 +54,7 @@ def attributes(request: Request, operands: Sequence[Operand]) -> dict[str, str]:
         groups,
         chosen.rule,
         request.drop,
-        request.site,
+        (*request.site, is_in_place(request)) if request.site else None,
     )
     return {"site": record.encode()}
 

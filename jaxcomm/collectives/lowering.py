@@ -93,6 +93,10 @@ def call_core(context: mlir.LoweringRuleContext, operands: Sequence[Any], reques
     """
     scope: Any = context.module_context.axis_context
     avals: Sequence[Any] = context.avals_in
+    # If such a sum were in place, XLA would first copy the operands, into fresh memory.
+    can_keep = request.site is not None and request.drop is None and not request.groups_by_operand
+    if can_keep and all(jax_compat.is_kept_argument(context, operand) for operand in operands):
+        request = dataclasses.replace(request, keeps_operands=True)
     config = attributes(request, [(aval.shape, aval.dtype) for aval in avals])
     if _is_partitioned(scope.mesh, scope.manual_axes):
         # The size of the shards selects the program when XLA partitions the step. An executable from JAX's cache is not

@@ -13,6 +13,7 @@ import jax
 from jax._src import config, core, pjit, sharding_impls, source_info_util
 from jax._src.interpreters import mlir, partial_eval
 from jax._src.sharding_impls import ShardingContext
+from jaxlib.mlir import ir
 
 _Data = TypeVar("_Data")
 
@@ -123,9 +124,29 @@ def source_line(context: mlir.LoweringRuleContext) -> str:
 
 def module_types(context: mlir.LoweringRuleContext) -> str:
     """The name and the types of the module that is being lowered; the same in all processes."""
-    module = context.module_context.module
-    main = next(op for op in module.body.operations if str(op.attributes["sym_name"]) == '"main"')
-    return f"{module.operation.attributes['sym_name']} {main.attributes['function_type']}"
+    name = context.module_context.module.operation.attributes["sym_name"]
+    return f"{name} {_main(context).attributes['function_type']}"
+
+
+def is_kept_argument(context: mlir.LoweringRuleContext, value: Any) -> bool:
+    """Whether an operand of the operation being lowered is an argument of its shard_map, and the step donates nothing.
+
+    A value that the step computes before the shard_map counts as an argument, too, because shard_map is lowered as a
+    function of its own.
+    """
+    if not isinstance(value.owner, ir.Block) or value.owner.owner.operation.name != "sdy.manual_computation":
+        return False
+    outer = value.owner.owner.operands[ir.BlockArgument(value).arg_number].owner
+    attributes = _main(context).attributes
+    given = str(attributes["arg_attrs"]) if "arg_attrs" in attributes else ""
+    donates = "jax.buffer_donor" in given or "tf.aliasing_output" in given
+    return isinstance(outer, ir.Block) and outer.owner.operation.name == "func.func" and not donates
+
+
+def _main(context: mlir.LoweringRuleContext) -> Any:
+    """The function of the module being lowered that has the step's arguments."""
+    functions = context.module_context.module.body.operations
+    return next(op for op in functions if str(op.attributes["sym_name"]) == '"main"')
 
 
 def module_data(context: mlir.LoweringRuleContext, kind: type[_Data], make: Callable[[], _Data]) -> _Data:

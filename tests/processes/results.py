@@ -80,7 +80,7 @@ class Cases:
             return Case(lambda ops, x: [getattr(ops, name)(x, "d") for name in reductions], self.array((37,), dtype))
 
         def total(ops: Any, x: Any) -> Any:
-            return ops.psum(x, "d")
+            return ops.psum(x, "d"), ops.psum(jax.tree.map(lambda leaf: leaf + leaf, x), "d")
 
         leaves = {f"leaf {i}": self.array((i % 7, 3), ["float32", "int8", "bfloat16"][i % 3]) for i in range(1, 40)}
         return {
@@ -260,6 +260,18 @@ class Cases:
         }
 
 
+def in_place(cases: Cases) -> dict[str, bool]:
+    """For each operand of a sum, whether the result is stored in the operand's memory."""
+    steps = {
+        "argument": cases.step(lambda x: jaxcomm.psum(x, "d")),
+        "donated argument": cases.step(lambda x: jaxcomm.psum(x, "d"), donate_argnums=0),
+        "computed value": cases.step(lambda x: jaxcomm.psum(x * 2, "d")),
+        "computed value among arguments": cases.step(lambda x: jaxcomm.psum((x, x * 2), "d")),
+    }
+    x = cases.array((3, 5))
+    return {name: "output_operand_alias<" in step.lower(x).as_text() for name, step in steps.items()}
+
+
 def ours(run: Callable[[Any], dict[str, Any]]) -> dict[str, Any]:
     with jaxcomm.errors.translated():
         return jax.block_until_ready(run(jaxcomm))
@@ -301,6 +313,7 @@ def main(beside: str, plans: list[str]) -> None:
         cases.together(cases.over_permuted_devices(), cases.permuted),
         *(lambda ops, name=name, step=step: {name: step(ops)} for name, step in cases.steps().items()),
     ]
+    jobs.report("in place", **in_place(cases))
     by_lax: dict[str, Any] = {}
 
     def report(prefix: str, found: dict[str, Any]) -> None:

@@ -83,6 +83,15 @@ def check_that_plans_were_followed(job: list[Process]) -> None:
         assert len(followed) == 1 + (each.halves is not None)
 
 
+def test_only_sums_of_arguments_that_are_kept_have_results_in_memory_of_their_own(by_shm: list[Process]) -> None:
+    assert by_shm[0].reports["in place"] == {
+        "argument": False,
+        "donated argument": True,
+        "computed value": True,
+        "computed value among arguments": True,
+    }
+
+
 def test_they_agree_with_lax(by_shm: list[Process]) -> None:
     check_beside_lax(by_shm)
     check_that_plans_were_followed(by_shm)

@@ -9,7 +9,7 @@ namespace jaxcomm {
 
 namespace ffi = xla::ffi;
 
-Status ReadBuffers(const std::string& name, Kind kind, size_t ranks, const ffi::RemainingArgs& args,
+Status ReadBuffers(const std::string& name, Kind kind, bool is_in_place, size_t ranks, const ffi::RemainingArgs& args,
                    const ffi::RemainingRets& rets, std::vector<Leaf>& leaves, Buffers& buffers) {
   if (args.size() != rets.size()) return Status(Code::kInternal, name + ": operands and results differ in number");
   for (size_t i = 0; i < args.size(); ++i) {
@@ -21,7 +21,7 @@ Status ReadBuffers(const std::string& name, Kind kind, size_t ranks, const ffi::
     const bool shapes_fit = kind == Kind::kAllReduce       ? result.size_bytes() == bytes
                             : kind == Kind::kReduceScatter ? operand.size_bytes() == bytes * ranks
                                                            : result.size_bytes() == bytes * ranks;
-    if (!shapes_fit || (kind == Kind::kAllReduce && operand.untyped_data() != result.untyped_data())) {
+    if (!shapes_fit || (is_in_place && operand.untyped_data() != result.untyped_data())) {
       return Status(Code::kInternal, name + ": operand and result " + std::to_string(i) + " do not fit together");
     }
     leaves.push_back({*dtype, static_cast<int64_t>(bytes)});

@@ -15,8 +15,9 @@ namespace jaxcomm {
 
 // Reads the leaves and buffers of a call. Fails if operands and results do not fit together, or if the kernels lack an
 // element type. In a reduce-scatter or an all-gather over `ranks` ranks, a leaf's `bytes` are the bytes of one slice.
-Status ReadBuffers(const std::string& name, Kind kind, size_t ranks, const xla::ffi::RemainingArgs& args,
-                   const xla::ffi::RemainingRets& rets, std::vector<Leaf>& leaves, Buffers& buffers);
+Status ReadBuffers(const std::string& name, Kind kind, bool is_in_place, size_t ranks,
+                   const xla::ffi::RemainingArgs& args, const xla::ffi::RemainingRets& rets, std::vector<Leaf>& leaves,
+                   Buffers& buffers);
 
 // Copies the operands to the results. Called for a group of one rank.
 void HandOn(const xla::ffi::RemainingArgs& args, const xla::ffi::RemainingRets& rets);

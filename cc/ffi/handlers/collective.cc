@@ -41,7 +41,7 @@ ffi::ErrorOr<std::unique_ptr<CollectiveState>> Instantiate(std::string_view site
 Status Read(const CallSites& sites, const CallSites::Rank& rank, const ffi::RemainingArgs& args,
             const ffi::RemainingRets& rets, Buffers& buffers) try {
   std::vector<Leaf> leaves;
-  Status status = ReadBuffers(sites.name(), sites.kind(), rank.ranks, args, rets, leaves, buffers);
+  Status status = ReadBuffers(sites.name(), sites.kind(), sites.is_in_place(), rank.ranks, args, rets, leaves, buffers);
   if (status.ok()) status = rank.site->TakeLeading(leaves, buffers);
   return status.ok() ? rank.site->SetLeaves(leaves, TheExecutor().stats()) : status;
 } catch (const std::exception& error) {

@@ -46,10 +46,11 @@ struct SiteRecord {
     std::string rail;
   };
   // Identifies a call between processes. The fields are equal in all processes of the call; see Site in
-  // jaxcomm/collectives/request.py.
+  // jaxcomm/collectives/request.py. `is_in_place`: whether the results are stored in the operands' memory.
   struct Between {
     int64_t module, lowering, number;
     std::string line;
+    bool is_in_place;
   };
 
   static Result<SiteRecord> Decode(std::string_view bytes);

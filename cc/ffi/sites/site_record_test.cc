@@ -16,7 +16,7 @@ std::string ErrorOf(const std::string& bytes) { return SiteRecord::Decode(bytes)
 TEST(SiteRecord, IsReadFieldByField) {
   const std::string bytes =
       "3:p m 0: 10:all_reduce 3:max 2:\xC3\xA4 0 1 3 0 4 1 0 1 9 3 1:a 0: 1:f 1 2 4602678819172646912 1 1 2 4:eth1 0 " +
-      std::string("1 -5 6 7 3:a:1 ");
+      std::string("1 -5 6 7 3:a:1 0 ");
   const Result<SiteRecord> read = SiteRecord::Decode(bytes);
   ASSERT_TRUE(read.ok()) << read.status().message();
   const SiteRecord& site = read.value();
@@ -38,6 +38,7 @@ TEST(SiteRecord, IsReadFieldByField) {
   EXPECT_EQ(site.between->module, -5);
   EXPECT_EQ(site.between->number, 7);
   EXPECT_EQ(site.between->line, "a:1");
+  EXPECT_FALSE(site.between->is_in_place);
 }
 
 TEST(SiteRecord, SaysWhereItIsDamaged) {
@@ -57,7 +58,7 @@ TEST(SiteRecord, SaysWhereItIsDamaged) {
 
 TEST(SiteRecord, RefusesFieldsThatDoNotFitTogether) {
   const std::string late = "1 1 4602678819172646912 0 0 0 0 ", drop = "0 1 1 0 1024 1 4602678819172646912 1 1 7 ",
-                    between = "1 0 0 0 0: ";
+                    between = "1 0 0 0 0: 1 ", apart = "1 0 0 0 0: 0 ";
   const std::pair<std::string, std::string> cases[] = {
       {"0 0 " + kNone, "it has no group"},
       {"0 1 0 1 1:a " + kNone, "group 0 of 0 ranks lacks its schedule"},
@@ -74,6 +75,7 @@ TEST(SiteRecord, RefusesFieldsThatDoNotFitTogether) {
        "only one group, with the late rank in it, may select one of several schedules"},
       {"1 1 2 0 4 1 5 1 1:a " + drop + between, "its attributes do not fit together"},
       {kGroups + drop + "0 ", "its attributes do not fit together"},  // an allowed loss, but no call between processes
+      {kGroups + drop + apart, "its attributes do not fit together"},
       {"1 1 1 0 4 0 0 0 " + between, "group 0 has one rank"},
   };
   for (const auto& [fields, error] : cases) EXPECT_EQ(ErrorOf(kBegin + fields), "psum over 'data': " + error);
