@@ -17,7 +17,7 @@ def is_in_place(request: Request) -> bool:
 
 def unsharded(request: Request, operands: int) -> range:
     """The operands whose first dimension must not be sharded."""
-    return range(1 if request.groups_by_operand else 0 if is_in_place(request) else operands)
+    return range(1 if request.groups_by_operand else 0 if request.kind == "all_reduce" else operands)
 
 
 def attributes(request: Request, operands: Sequence[Operand]) -> dict[str, str]:

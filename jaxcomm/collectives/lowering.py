@@ -93,10 +93,9 @@ def call_core(context: mlir.LoweringRuleContext, operands: Sequence[Any], reques
     """
     scope: Any = context.module_context.axis_context
     avals: Sequence[Any] = context.avals_in
-    # If such a sum were in place, XLA would first copy the operands, into fresh memory.
-    can_keep = request.site is not None and request.drop is None and not request.groups_by_operand
-    if can_keep and all(jax_compat.is_kept_argument(context, operand) for operand in operands):
-        request = dataclasses.replace(request, keeps_operands=True)
+    if _may_keep_operands(request) and not jax_compat.step_donates(context):
+        # For a sum in place, XLA would first copy arguments into fresh memory.
+        request = dataclasses.replace(request, keeps_operands=all(map(jax_compat.is_argument, operands)))
     config = attributes(request, [(aval.shape, aval.dtype) for aval in avals])
     if _is_partitioned(scope.mesh, scope.manual_axes):
         # The size of the shards selects the program when XLA partitions the step. An executable from JAX's cache is not
@@ -108,6 +107,12 @@ def call_core(context: mlir.LoweringRuleContext, operands: Sequence[Any], reques
         context, *operands, **config
     )
     return results
+
+
+def _may_keep_operands(request: Request) -> bool:
+    """Whether the core can store the results elsewhere than in the operands' memory."""
+    is_exact_sum = request.kind == "all_reduce" and request.drop is None and not request.groups_by_operand
+    return is_exact_sum and request.site is not None
 
 
 def _is_partitioned(mesh: Any, manual_axes: Any) -> bool:

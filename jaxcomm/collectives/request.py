@@ -81,7 +81,7 @@ class Request:
       groups_by_operand: whether the first operand divides each group further. This operand is an int32 array with a
         number for each rank, and ranks with equal numbers reduce together. All groups then have one size.
       site: identifies a call that spans processes, on CPUs; None for other calls.
-      keeps_operands: whether the results of an all-reduce that spans processes have memory of their own.
+      keeps_operands: only for all-reduces: whether the results have memory of their own.
       drop: the parts that may be lost, for a sum that spans processes; None: nothing may be lost.
       hosts: the host number of each process; (): the call's program does not depend on hosts.
       tries: whether the first calls compare the plan's schedule with the default schedule.

@@ -35,13 +35,14 @@ from jaxcomm.jax_compat.programs import (
 from jaxcomm.jax_compat.tracing import (
     checks_vma,
     devices,
+    is_argument,
     is_export,
-    is_kept_argument,
     module_data,
     module_types,
     rewrite_shardings,
     sharding_of,
     source_line,
+    step_donates,
 )
 
 __all__ = [
@@ -56,8 +57,8 @@ __all__ = [
     "follow_live_devices",
     "forget_devices",
     "has_devices",
+    "is_argument",
     "is_export",
-    "is_kept_argument",
     "is_recoverable",
     "key_value_store",
     "lax_collectives",
@@ -75,5 +76,6 @@ __all__ = [
     "sharding_of",
     "source_line",
     "spans_processes",
+    "step_donates",
     "without_first_execution",
 ]

@@ -7,7 +7,7 @@ import sys
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from types import FrameType
-from typing import Any, TypeVar, cast
+from typing import Any, NamedTuple, TypeVar, cast
 
 import jax
 from jax._src import config, core, pjit, sharding_impls, source_info_util
@@ -128,19 +128,29 @@ def module_types(context: mlir.LoweringRuleContext) -> str:
     return f"{name} {_main(context).attributes['function_type']}"
 
 
-def is_kept_argument(context: mlir.LoweringRuleContext, value: Any) -> bool:
-    """Whether an operand of the operation being lowered is an argument of its shard_map, and the step donates nothing.
+def is_argument(value: Any) -> bool:
+    """Whether an operand of the operation being lowered is an argument of the shard_map around the operation.
 
-    A value that the step computes before the shard_map counts as an argument, too, because shard_map is lowered as a
-    function of its own.
+    A value that the step computes before the shard_map is such an argument, too.
     """
     if not isinstance(value.owner, ir.Block) or value.owner.owner.operation.name != "sdy.manual_computation":
         return False
     outer = value.owner.owner.operands[ir.BlockArgument(value).arg_number].owner
-    attributes = _main(context).attributes
-    given = str(attributes["arg_attrs"]) if "arg_attrs" in attributes else ""
-    donates = "jax.buffer_donor" in given or "tf.aliasing_output" in given
-    return isinstance(outer, ir.Block) and outer.owner.operation.name == "func.func" and not donates
+    return isinstance(outer, ir.Block) and outer.owner.operation.name == "func.func"
+
+
+def step_donates(context: mlir.LoweringRuleContext) -> bool:
+    """Whether the step being lowered donates an argument."""
+
+    def find() -> _Donation:
+        marks = "jax.buffer_donor", "tf.aliasing_output"
+        return _Donation(any(mark in argument for argument in _main(context).arg_attrs for mark in marks))
+
+    return module_data(context, _Donation, find).donates
+
+
+class _Donation(NamedTuple):
+    donates: bool
 
 
 def _main(context: mlir.LoweringRuleContext) -> Any:

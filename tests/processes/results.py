@@ -221,13 +221,17 @@ class Cases:
             return x
 
         def partially_manual(ops: Any) -> Any:
-            def body(x: Any) -> Any:
-                return ops.psum(jnp.sin(x), "a"), ops.all_gather(x, "a")
+            def body(x: Any, rows: Any, scalar: Any) -> Any:
+                return ops.psum(jnp.sin(x), "a"), ops.all_gather(x, "a"), ops.psum(rows, "a"), ops.psum(scalar, "a")
 
-            step = jax.shard_map(body, mesh=self.grid, in_specs=P("a"), out_specs=(P(), P("a")), axis_names={"a"})
+            specs, out_specs = (P("a"), P("a"), P()), (P(), P("a"), P(), P())
+            step = jax.shard_map(body, mesh=self.grid, in_specs=specs, out_specs=out_specs, axis_names={"a"})
             full = np.arange(8.0 * n, dtype=np.float32).reshape(n, 8)
-            sharding = NamedSharding(self.grid, P("a", "b"))
-            return jax.jit(step)(jax.make_array_from_callback(full.shape, sharding, lambda index: full[index]))
+            x, rows = (
+                jax.make_array_from_callback(full.shape, NamedSharding(self.grid, spec), lambda index: full[index])
+                for spec in (P("a", "b"), P(("a", "b")))
+            )
+            return jax.jit(step)(x, rows, np.float32(3))
 
         def compiled_earlier(ops: Any) -> Any:
             step, before = (self.step(lambda x, f=f: f(x, "d") * 3) for f in (ops.psum, ops.pmax))

@@ -82,6 +82,24 @@ TEST(MessageGraph, AReceiveIntoTheOwnBufferWaitsForThoseThatReadIt) {
   EXPECT_FALSE(graph.value().tasks()[1].accepts_view);
 }
 
+TEST(MessageGraph, AnAllReduceThatIsNotInPlaceLeavesItsOperandsAsTheyAre) {
+  const Messages list = OneRound(1, 0, {{1, 0}}, {{1, 0, Messages::kOwn}}, {});
+  const auto graph = MessageGraph::Make(list, Floats(64), Kind::kAllReduce, {false, 0, false, /*is_in_place=*/false});
+  ASSERT_TRUE(graph.ok());
+  const auto& tasks = graph.value().tasks();
+  EXPECT_EQ(tasks[0].memory.where, Where::kOperand);
+  EXPECT_EQ(tasks[1].memory.where, Where::kResult);
+  EXPECT_EQ(tasks[1].num_waits, 0u);  // the send reads other memory
+  const Messages sums = OneRound(2, 1, {}, {{1, 0, 1}}, {{0, {0, 1}}});
+  const auto summed = MessageGraph::Make(sums, Floats(128), Kind::kAllReduce, {false, 0, false, false});
+  ASSERT_TRUE(summed.ok());
+  ASSERT_EQ(summed.value().tasks().size(), 3u);
+  EXPECT_EQ(summed.value().tasks()[1].operands[0].where, Where::kOperand);
+  EXPECT_EQ(summed.value().tasks()[1].memory.where, Where::kResult);
+  EXPECT_EQ(summed.value().tasks()[2].memory.where, Where::kResult);  // copies the chunk to which nothing was added
+  EXPECT_EQ(summed.value().tasks()[2].operands[0].where, Where::kOperand);
+}
+
 TEST(MessageGraph, OfAReduceScatterOnlyTheOwnSliceIsStoredInTheResult) {
   // Chunk 1 is summed in scratch memory, not in the operand or the result.
   const Messages list = OneRound(2, 1, {}, {{1, 1, 1}}, {{1, {0, 1}}});

@@ -21,7 +21,9 @@ Status ReadBuffers(const std::string& name, Kind kind, bool is_in_place, size_t 
     const bool shapes_fit = kind == Kind::kAllReduce       ? result.size_bytes() == bytes
                             : kind == Kind::kReduceScatter ? operand.size_bytes() == bytes * ranks
                                                            : result.size_bytes() == bytes * ranks;
-    if (!shapes_fit || (is_in_place && operand.untyped_data() != result.untyped_data())) {
+    const bool memory_fits =
+        kind != Kind::kAllReduce || bytes == 0 || (operand.untyped_data() == result.untyped_data()) == is_in_place;
+    if (!shapes_fit || !memory_fits) {
       return Status(Code::kInternal, name + ": operand and result " + std::to_string(i) + " do not fit together");
     }
     leaves.push_back({*dtype, static_cast<int64_t>(bytes)});

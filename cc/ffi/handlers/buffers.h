@@ -14,7 +14,8 @@
 namespace jaxcomm {
 
 // Reads the leaves and buffers of a call. Fails if operands and results do not fit together, or if the kernels lack an
-// element type. In a reduce-scatter or an all-gather over `ranks` ranks, a leaf's `bytes` are the bytes of one slice.
+// element type. `is_in_place`: whether each result must have its operand's memory; if not, results of an all-reduce
+// must not. In a reduce-scatter or an all-gather over `ranks` ranks, a leaf's `bytes` are the bytes of one slice.
 Status ReadBuffers(const std::string& name, Kind kind, bool is_in_place, size_t ranks,
                    const xla::ffi::RemainingArgs& args, const xla::ffi::RemainingRets& rets, std::vector<Leaf>& leaves,
                    Buffers& buffers);

@@ -45,8 +45,8 @@ struct SiteRecord {
     uint32_t rank;
     std::string rail;
   };
-  // Identifies a call between processes. The fields are equal in all processes of the call; see Site in
-  // jaxcomm/collectives/request.py. `is_in_place`: whether the results are stored in the operands' memory.
+  // Identifies a call between processes. The identifying fields are equal in all processes of the call; see Site in
+  // jaxcomm/collectives/request.py. `is_in_place` is no such field: whether results are stored in the operands' memory.
   struct Between {
     int64_t module, lowering, number;
     std::string line;

@@ -76,6 +76,7 @@ TEST(SiteRecord, RefusesFieldsThatDoNotFitTogether) {
       {"1 1 2 0 4 1 5 1 1:a " + drop + between, "its attributes do not fit together"},
       {kGroups + drop + "0 ", "its attributes do not fit together"},  // an allowed loss, but no call between processes
       {kGroups + drop + apart, "its attributes do not fit together"},
+      {"1 1 2 0 4 1 5 1 1:a 0 0 " + apart, "its attributes do not fit together"},
       {"1 1 1 0 4 0 0 0 " + between, "group 0 has one rank"},
   };
   for (const auto& [fields, error] : cases) EXPECT_EQ(ErrorOf(kBegin + fields), "psum over 'data': " + error);
