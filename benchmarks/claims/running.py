@@ -18,6 +18,7 @@ from benchmarks.claims.model import ROOT, Claim, ClaimError, Need
 Say = Callable[[str], object]  # called with each command before it runs
 
 _TAIL = 1500  # characters of a failed command's output
+_MPI_LIBRARY = "MPITRAMPOLINE_LIB"
 _END_S = 30.0  # time limit for the removal of a testbed
 
 
@@ -48,19 +49,18 @@ class Commands:
         Raises:
           ClaimError: a command failed, or took too long.
         """
-        limit_s = 120.0 + 5 * claim.seconds
-        before = max([self._once(command, 0, limit_s, say).others for command in claim.preparing], default=0.0)
-        launches = [[self._once(each, n, limit_s, say) for each in claim.measuring] for n in range(claim.launches)]
+        before = max([self._once(claim, command, 0, say).others for command in claim.preparing], default=0.0)
+        launches = [[self._once(claim, each, n, say) for each in claim.measuring] for n in range(claim.launches)]
         found = [list(each) for each in zip(*launches, strict=True)]
         found[0][0] = found[0][0]._replace(others=max(before, found[0][0].others))
         return found
 
-    def _once(self, command: str, launch: int, limit_s: float, say: Say) -> Ran:
+    def _once(self, claim: Claim, command: str, launch: int, say: Say) -> Ran:
         key = command, launch
         if key not in self._ran:
             say(command)
             try:
-                self._ran[key] = self._run(command, limit_s)
+                self._ran[key] = self._run(claim, command)
             except ClaimError as problem:
                 self._ran[key] = problem
         ran = self._ran[key]
@@ -68,14 +68,15 @@ class Commands:
             raise ran
         return ran
 
-    def _run(self, command: str, limit_s: float) -> Ran:
+    def _run(self, claim: Claim, command: str) -> Ran:
+        limit_s = 120.0 + 5 * claim.seconds
         times, log = self._out / f"times_{len(self._ran)}.json", self._out / f"log_{len(self._ran)}.txt"
         before = load.used()
         with log.open("w") as output:
             process = subprocess.Popen(
                 ["bash", "-c", command],
                 cwd=ROOT,
-                env=environment(self._out, times),
+                env=environment(self._out, times, claim.needs),
                 stdin=subprocess.DEVNULL,
                 stdout=output,
                 stderr=subprocess.STDOUT,
@@ -108,10 +109,13 @@ def _ended(process: subprocess.Popen[bytes], limit_s: float) -> int | None:
                     continue
 
 
-def environment(out: Path, times: Path) -> Mapping[str, str]:
+def environment(out: Path, times: Path, needs: list[Need]) -> Mapping[str, str]:
     """This process's environment, with this Python's programs first in PATH, and the variables that commands use."""
     programs = f"{Path(sys.executable).parent}{os.pathsep}{os.environ.get('PATH', '')}"
-    return {**os.environ, "PATH": programs, "JAX_PLATFORMS": "cpu", "OUT": str(out), "TIMES": str(times)}
+    own = {**os.environ, "PATH": programs, "JAX_PLATFORMS": "cpu", "OUT": str(out), "TIMES": str(times)}
+    if "mpiwrapper" not in needs:
+        own.pop(_MPI_LIBRARY, None)  # with it, jaxcomm does not carry the collectives of unchanged programs
+    return own
 
 
 def missing(needs: list[Need]) -> str | None:
@@ -141,7 +145,7 @@ _NEEDS: dict[Need, tuple[Callable[[], bool], str]] = {
     "gloo": (_has_gloo, "this jaxlib has no Gloo"),
     "mpi": (lambda: shutil.which("mpirun") is not None and _has_module("mpi4py"), "it needs mpirun and mpi4py"),
     "mpiwrapper": (
-        lambda: shutil.which("mpirun") is not None and os.path.isfile(os.environ.get("MPITRAMPOLINE_LIB", "")),
+        lambda: shutil.which("mpirun") is not None and os.path.isfile(os.environ.get(_MPI_LIBRARY, "")),
         "it needs mpirun and MPITRAMPOLINE_LIB (see benchmarks/unchanged.py)",
     ),
     "equinox": (lambda: _has_module("equinox"), "it needs the package equinox"),

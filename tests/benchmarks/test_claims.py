@@ -153,6 +153,14 @@ def test_turns_run_by_launches_one_after_the_other(tmp_path: Path) -> None:
     ]
 
 
+def test_only_claims_beside_mpi_see_the_library_of_mpi(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("MPITRAMPOLINE_LIB", "libmpiwrapper.so")
+    turns = ['echo \'{"rows": [{"library": "\'$MPITRAMPOLINE_LIB\'"}]}\' > $TIMES']
+    for needs, library in (([], ""), (["mpiwrapper"], "libmpiwrapper.so")):
+        ran = running.Commands(tmp_path).run(claim(commands=[], turns=turns, launches=1, needs=needs), lambda _: None)
+        assert ran[0][0].rows == [{"library": library}]
+
+
 def test_failed_command_is_an_error_with_its_output(tmp_path: Path) -> None:
     failing = claim(commands=["echo no such testbed >&2; exit 3; $TIMES"])
     commands = running.Commands(tmp_path)
