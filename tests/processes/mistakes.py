@@ -172,7 +172,9 @@ class Job:
                 found = step(x) if elements > 4 else None
                 store.publish(f"stopped/{elements}/pid", str(os.getpid()))
                 os.kill(os.getpid(), signal.SIGSTOP)
-                return step(x) if found is None else found
+                late = step(x) if found is None else found
+                assert (np.asarray(late.addressable_shards[0].data) == self.ranks / 2).all()
+                return late
             pid = int(store.lookup_all({0: f"stopped/{elements}/pid"}, _for_ever())[0][0])
             try:
                 return jax.block_until_ready(step(x))

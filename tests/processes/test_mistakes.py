@@ -79,7 +79,9 @@ def test_steps_that_differ_only_beside_their_calls_call_together(transport: str,
 @pytest.mark.parametrize("transport", TRANSPORTS)
 def test_a_rank_that_does_not_come_is_named_and_may_come_later(transport: str, case: str) -> None:
     *others, last = errors(transport, case)
-    for each in others + [last] * (case != "fails in python"):
+    # A rank that goes on may find the operands of the others before their errors. Its sum is then right.
+    has_failed = case == "never comes" or (case == "is stopped" and last["error"])
+    for each in others + [last] * bool(has_failed):
         assert each["type"] == "DeadlineError", each["error"]
         assert (each["missing"], each["waiting"]) == ([LAST], [0, 1, 2])
         assert each["seconds"] >= 2.0
