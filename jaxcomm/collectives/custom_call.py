@@ -54,7 +54,8 @@ def attributes(request: Request, operands: Sequence[Operand]) -> dict[str, str]:
         groups,
         chosen.rule,
         request.drop,
-        (*request.site, is_in_place(request)) if request.site else None,
+        request.site,
+        is_in_place(request),
     )
     return {"site": record.encode()}
 

@@ -93,7 +93,8 @@ def call_core(context: mlir.LoweringRuleContext, operands: Sequence[Any], reques
     """
     scope: Any = context.module_context.axis_context
     avals: Sequence[Any] = context.avals_in
-    if _may_keep_operands(request) and not jax_compat.step_donates(context):
+    is_plain = not (request.groups_by_operand or request.drop)
+    if request.kind == "all_reduce" and request.site and is_plain and not jax_compat.step_donates(context):
         # For a sum in place, XLA would first copy arguments into fresh memory.
         request = dataclasses.replace(request, keeps_operands=all(map(jax_compat.is_argument, operands)))
     config = attributes(request, [(aval.shape, aval.dtype) for aval in avals])
@@ -107,12 +108,6 @@ def call_core(context: mlir.LoweringRuleContext, operands: Sequence[Any], reques
         context, *operands, **config
     )
     return results
-
-
-def _may_keep_operands(request: Request) -> bool:
-    """Whether the core can store the results elsewhere than in the operands' memory."""
-    is_exact_sum = request.kind == "all_reduce" and request.drop is None and not request.groups_by_operand
-    return is_exact_sum and request.site is not None
 
 
 def _is_partitioned(mesh: Any, manual_axes: Any) -> bool:

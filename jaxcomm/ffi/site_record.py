@@ -34,8 +34,9 @@ class SiteRecord(NamedTuple):
       rule: the fields of a `Rule` of `jaxcomm/collectives/choice.py`: rank, seconds, tries and lost_rails.
       drop: for a sum that may lose packets, the fields of an `AllowedDrop` of `jaxcomm/collectives/request.py`; None
         for other calls.
-      between: for a call between processes, the fields that identify the call in all these processes (module, lowering,
-        number and the user's line), and whether its results are stored in its operands' memory; None for other calls.
+      between: for a call between processes, the fields that identify the call in all these processes: module, lowering,
+        number and the user's line; None for other calls.
+      is_in_place: only for all-reduces: whether each result has its operand's memory.
     """
 
     name: str
@@ -47,7 +48,8 @@ class SiteRecord(NamedTuple):
     groups: Sequence[SiteGroup]
     rule: tuple[int, float, bool, Sequence[tuple[int, str]]] | None = None
     drop: tuple[Sequence[float], int, float | None, bool, int | None] | None = None
-    between: tuple[int, int, int, str, bool] | None = None
+    between: tuple[int, int, int, str] | None = None
+    is_in_place: bool = True
 
     def encode(self) -> str:
         """The fields as text, each followed by a space. A real number is written as the integer with the same bits."""
@@ -73,8 +75,9 @@ class SiteRecord(NamedTuple):
             ]
         fields.append(_number(self.between is not None))
         if self.between is not None:
-            *numbers, line, is_in_place = self.between
-            fields += [*map(_number, numbers), _text(line), _number(is_in_place)]
+            *numbers, line = self.between
+            fields += [*map(_number, numbers), _text(line)]
+        fields.append(_number(self.is_in_place))
         return "".join(fields)
 
 

@@ -132,7 +132,7 @@ Result<std::shared_ptr<CallSite>> MakeMessageSite(const SiteRecord& record, Name
   std::shared_ptr<CallSite> made;
   const uint32_t process = TheJob().process();
   const auto make = [&](const std::vector<MessageGroup>& of) {
-    Collective collective{record.kind, record.reduction, record.loss, record.between->is_in_place};
+    Collective collective{record.kind, record.reduction, record.loss, record.is_in_place};
     return MessageSite::Make(named.label, std::move(collective), named.communicator, named.site, of, process);
   };
   Result<std::shared_ptr<MessageSite>> found = make(groups);

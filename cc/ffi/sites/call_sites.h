@@ -45,10 +45,7 @@ class CallSites {
   const std::string& name() const { return record_.name; }
   const std::string& who() const { return who_; }  // "psum over 'data'"
   Kind kind() const { return record_.kind; }
-  // Whether the results are stored in the operands' memory.
-  bool is_in_place() const {
-    return record_.kind == Kind::kAllReduce && (!record_.between || record_.between->is_in_place);
-  }
+  bool is_in_place() const { return record_.is_in_place; }
 
  private:
   explicit CallSites(SiteRecord record);

@@ -17,7 +17,7 @@ namespace {
 // mutex stays locked in the child.
 TEST(CallSites, EndInAForkedChildWhateverThreadsOfTheParentHeld) {
   const Result<SiteRecord> record =
-      SiteRecord::Decode("4:psum 4:data 10:all_reduce 3:sum 6:direct 0 1 2 0 0 0 1 1 12:all_reduce/2 0 0 0 ");
+      SiteRecord::Decode("4:psum 4:data 10:all_reduce 3:sum 6:direct 0 1 2 0 0 0 1 1 12:all_reduce/2 0 0 0 1 ");
   ASSERT_TRUE(record.ok()) << record.status().message();
   Result<std::unique_ptr<CallSites>> sites = CallSites::Make(record.value());
   ASSERT_TRUE(sites.ok()) << sites.status().message();

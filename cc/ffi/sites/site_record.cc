@@ -118,8 +118,10 @@ Status Check(const SiteRecord& record) {
   if (record.groups.empty()) return invalid("it has no group");
   const int special = record.groups_by_operand + record.loss.has_value() + record.rule.has_value();
   const bool is_sum = record.kind == Kind::kAllReduce && record.reduction == Reduction::kSum;
-  const bool is_apart = record.between && !record.between->is_in_place;
-  if (special > 1 || (is_apart && (record.groups_by_operand || record.loss)) ||
+  // Only sums between processes can store their results elsewhere.
+  const bool must_be_in_place =
+      record.kind == Kind::kAllReduce && (!record.between || record.groups_by_operand || record.loss);
+  if (special > 1 || (must_be_in_place && !record.is_in_place) ||
       ((record.groups_by_operand || record.loss) && !is_sum) || (record.loss && !record.between)) {
     return invalid("its attributes do not fit together");
   }
@@ -169,8 +171,8 @@ Result<SiteRecord> SiteRecord::Decode(std::string_view bytes) {
     record.between->lowering = in.Number(0, kMost);
     record.between->number = in.Number(0, kMost);
     record.between->line = in.Text();
-    record.between->is_in_place = in.Flag();
   }
+  record.is_in_place = in.Flag();
   if (!in.at_end()) {
     return InvalidArgument("a call site's record is damaged at byte " + std::to_string(in.position()) +
                            ".\n  Cure: recompile the step with this jaxcomm.");

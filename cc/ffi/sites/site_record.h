@@ -45,12 +45,11 @@ struct SiteRecord {
     uint32_t rank;
     std::string rail;
   };
-  // Identifies a call between processes. The identifying fields are equal in all processes of the call; see Site in
-  // jaxcomm/collectives/request.py. `is_in_place` is no such field: whether results are stored in the operands' memory.
+  // Identifies a call between processes. The fields are equal in all processes of the call; see Site in
+  // jaxcomm/collectives/request.py.
   struct Between {
     int64_t module, lowering, number;
     std::string line;
-    bool is_in_place;
   };
 
   static Result<SiteRecord> Decode(std::string_view bytes);
@@ -68,6 +67,7 @@ struct SiteRecord {
   std::vector<LostRail> lost_rails;            // each lost rail has a separate schedule
   std::optional<AllowedLoss> loss;
   std::optional<Between> between;  // nullopt if all ranks are in one process
+  bool is_in_place;                // only for all-reduces: whether each result has its operand's memory
 };
 
 }  // namespace jaxcomm

@@ -23,7 +23,7 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   if (!read.ok()) return 0;
   const jaxcomm::SiteRecord& site = read.value();
   Require(!site.groups.empty());
-  Require(!site.loss || (site.between && site.between->is_in_place && site.loss->segment_bytes > 0));
+  Require(!site.loss || (site.between && site.is_in_place && site.loss->segment_bytes > 0));
   for (const auto& [ranks, schedules] : site.groups) {
     Require(!ranks.empty());
     if (site.groups_by_operand) Require(schedules.size() + 1 == ranks.size());

@@ -8,7 +8,7 @@ namespace jaxcomm {
 namespace {
 
 const std::string kBegin = "4:psum 4:data 10:all_reduce 3:sum 4:plan ";
-const std::string kNone = "0 0 0 ";  // no rule, no loss, not between processes
+const std::string kNone = "0 0 0 1 ";  // no rule, no loss, not between processes, in place
 const std::string kGroups = "0 2 2 0 4 1 0 1 1:a 1 1 7 0 ";
 
 std::string ErrorOf(const std::string& bytes) { return SiteRecord::Decode(bytes).status().message(); }
@@ -38,7 +38,7 @@ TEST(SiteRecord, IsReadFieldByField) {
   EXPECT_EQ(site.between->module, -5);
   EXPECT_EQ(site.between->number, 7);
   EXPECT_EQ(site.between->line, "a:1");
-  EXPECT_FALSE(site.between->is_in_place);
+  EXPECT_FALSE(site.is_in_place);
 }
 
 TEST(SiteRecord, SaysWhereItIsDamaged) {
@@ -57,7 +57,7 @@ TEST(SiteRecord, SaysWhereItIsDamaged) {
 }
 
 TEST(SiteRecord, RefusesFieldsThatDoNotFitTogether) {
-  const std::string late = "1 1 4602678819172646912 0 0 0 0 ", drop = "0 1 1 0 1024 1 4602678819172646912 1 1 7 ",
+  const std::string late = "1 1 4602678819172646912 0 0 0 0 1 ", drop = "0 1 1 0 1024 1 4602678819172646912 1 1 7 ",
                     between = "1 0 0 0 0: 1 ", apart = "1 0 0 0 0: 0 ";
   const std::pair<std::string, std::string> cases[] = {
       {"0 0 " + kNone, "it has no group"},
@@ -66,17 +66,19 @@ TEST(SiteRecord, RefusesFieldsThatDoNotFitTogether) {
       {"0 1 2 0 4 0 5 2 1:a 1:b " + kNone, "group 0 of 2 ranks lacks its schedule"},
       {"0 1 2 0 4 0 4 1 1:a " + kNone, "group 0 of 2 ranks has device 4 twice"},
       {"1 2 2 0 4 0 5 1 1:a 3 0 6 0 7 0 8 2 1:a 1:b " + kNone, "its groups differ in size"},
-      {"0 1 2 0 4 0 5 2 1:a 1:b 1 2 4602678819172646912 0 0 0 0 ", "group 0 of 2 ranks lacks its late rank"},
+      {"0 1 2 0 4 0 5 2 1:a 1:b 1 2 4602678819172646912 0 0 0 0 1 ", "group 0 of 2 ranks lacks its late rank"},
       {"0 1 2 0 4 1 5 2 1:a 1:b 1 -2 0 0 1 2 4:eth0 0 " + between, "group 0 of 2 ranks lacks the rank of a lost rail"},
       {"0 1 2 0 4 1 5 2 1:a 1:b 1 -2 0 0 2 0 4:eth0 1 4:eth0 0 " + between, "group 0 of 2 ranks lacks its schedule"},
-      {"0 1 2 0 4 0 5 2 1:a 1:b 1 -2 0 0 1 1 4:eth0 0 0 ", "only a call between processes can lose rails"},
+      {"0 1 2 0 4 0 5 2 1:a 1:b 1 -2 0 0 1 1 4:eth0 0 0 1 ", "only a call between processes can lose rails"},
       {"0 1 2 0 4 0 5 1 1:a " + late, "only one group, with the late rank in it, may select one of several schedules"},
       {"0 2 2 0 4 1 5 2 1:a 1:b 2 0 6 1 7 1 1:a 1 1 4602678819172646912 0 0 0 " + between,
        "only one group, with the late rank in it, may select one of several schedules"},
       {"1 1 2 0 4 1 5 1 1:a " + drop + between, "its attributes do not fit together"},
-      {kGroups + drop + "0 ", "its attributes do not fit together"},  // an allowed loss, but no call between processes
+      {kGroups + drop + "0 1 ",
+       "its attributes do not fit together"},  // an allowed loss, but no call between processes
       {kGroups + drop + apart, "its attributes do not fit together"},
       {"1 1 2 0 4 1 5 1 1:a 0 0 " + apart, "its attributes do not fit together"},
+      {kGroups + "0 0 0 0 ", "its attributes do not fit together"},  // not in place, but no call between processes
       {"1 1 1 0 4 0 0 0 " + between, "group 0 has one rank"},
   };
   for (const auto& [fields, error] : cases) EXPECT_EQ(ErrorOf(kBegin + fields), "psum over 'data': " + error);
