@@ -26,7 +26,7 @@ constexpr int kHelpTimes = 20;
 // Names the reduction, so that errors distinguish calls that differ only in their reduction.
 std::string WhereOf(const DeviceGroup::SiteKey& key) {
   static constexpr const char* kReductions[] = {"sum", "maximum", "minimum", "product"};  // in the order of Reduction
-  const bool reduces = !key.pair && key.kind != Kind::kAllGather;
+  const bool reduces = !key.pair && (key.kind == Kind::kAllReduce || key.kind == Kind::kReduceScatter);
   const std::string what = reduces ? kReductions[static_cast<int>(key.reduction)] : "collective";
   return "a " + what + " of the program's own";
 }
@@ -68,7 +68,7 @@ Result<DeviceGroup::Site> DeviceGroup::Find(const SiteKey& key, Executor& execut
   } else {
     group.ranks = devices_;
   }
-  for (uint32_t rank = 0; rank < group.ranks.size(); ++rank) {
+  for (uint32_t rank = 0; key.kind != Kind::kAllToAll && rank < group.ranks.size(); ++rank) {
     group.lists.push_back(group.ranks[rank].process == process ? lists.Find(key.list, rank) : nullptr);
   }
   Result<Site> made = Make(key, std::move(group), executor, lists, process);
@@ -84,7 +84,7 @@ Result<DeviceGroup::Site> DeviceGroup::Find(const SiteKey& key, Executor& execut
 Result<DeviceGroup::Site> DeviceGroup::Make(const SiteKey& key, MessageGroup group, Executor& executor,
                                             MessageRegistry& lists, uint32_t process) const {
   MessageSite::Label label{key.name, name_, key.plan, WhereOf(key)};
-  const std::vector<Leaf> leaves = {{key.dtype, key.bytes}};
+  const std::vector<Leaf> leaves(key.kind == Kind::kAllToAll ? group.ranks.size() - 1 : 1, {key.dtype, key.bytes});
   if (key.plan == kAuto) {
     const auto step = std::make_shared<Step>();
     step->hash = StepOf(id_, key);
@@ -160,22 +160,23 @@ Status DeviceCommunicator::Run(const DeviceGroup::SiteKey& key, const std::byte*
     std::memmove(result, operand, static_cast<size_t>(key.bytes));
     return Status();
   }
-  const std::shared_ptr<Transfer> call = Begin(key, {group_->id(), calls_++, /*site=*/failures_, /*iteration=*/0},
-                                               rank_, {{operand}, {result}, nullptr, nullptr, true});
+  const auto call = std::make_shared<Transfer>();
+  Begin(call, key, {group_->id(), calls_++, /*site=*/failures_, /*iteration=*/0}, rank_,
+        {{operand}, {result}, nullptr, nullptr, true});
   Status status = call->Wait(executor_);
   Count(status);
   return status;
 }
 
-std::shared_ptr<Transfer> DeviceCommunicator::Begin(const DeviceGroup::SiteKey& key, const CallId& id, uint32_t rank,
-                                                    Buffers buffers) {
+void DeviceCommunicator::Begin(const std::shared_ptr<Transfer>& call, const DeviceGroup::SiteKey& key, const CallId& id,
+                               uint32_t rank, Buffers buffers) {
   // A thread in Help sleeps until a message from another process arrives. A thread that waits for a transfer within its
   // process must therefore not call Help. For a reduction above kHelpedBytes, the thread does not call Help either,
   // because several workers reduce the received messages in parallel.
   const std::vector<MessageRank>& devices = group_->devices();
   const bool is_local = key.pair && devices[key.pair->first].process == devices[key.pair->second].process;
   const bool helps = !is_local && (key.pair || key.kind == Kind::kAllGather || key.bytes <= kHelpedBytes);
-  auto call = std::make_shared<Transfer>(helps);
+  call->set_helps(helps);
   Done done = [call](const Status& status) { call->End(status); };
   const Result<DeviceGroup::Site> site = group_->Find(key, executor_, lists_, group_->devices()[rank_].process);
   if (!site.ok()) {
@@ -184,7 +185,6 @@ std::shared_ptr<Transfer> DeviceCommunicator::Begin(const DeviceGroup::SiteKey& 
     const bool is_sent = executor_.messages().Arrive(site.value(), id, rank, std::move(buffers), done, Status(), helps);
     call->set_helps(helps && is_sent);
   }
-  return call;
 }
 
 std::shared_ptr<Transfer> DeviceCommunicator::Send(const std::byte* bytes, int64_t size, uint32_t to,
@@ -210,16 +210,75 @@ bool DeviceCommunicator::JoinExchange(Transfer& transfer, const DeviceGroup::Sit
 // send to each other would deadlock if sends ended first.
 void DeviceCommunicator::EndExchanges() {
   for (const bool receives : {true, false}) {
-    for (const std::shared_ptr<Transfer>& transfer : open_) {
-      if (transfer->is_exchanging() && transfer->receives() == receives) transfer->EndExchange(executor_);
+    for (const Open& each : open_) {
+      Transfer& transfer = *each.transfer;
+      if (transfer.is_exchanging() && transfer.receives() == receives) transfer.EndExchange(executor_);
     }
   }
 }
 
+// Begins the open transfers that have not begun. The const_cast is safe, because a broadcast never stores to the
+// sender's result.
+void DeviceCommunicator::BeginOpen() {
+  for (Open& each : open_) {
+    if (std::exchange(each.has_begun, true)) continue;
+    std::byte* const result = each.sent != nullptr ? const_cast<std::byte*>(each.sent) : each.received;
+    Begin(each.transfer,
+          {each.name,
+           "broadcast/flat/2",
+           "none",
+           "",
+           Kind::kAllReduce,
+           Reduction::kSum,
+           DType::kU8,
+           each.size,
+           true,
+           {{each.from, each.to}}},
+          each.id, each.from == rank_ ? 0 : 1, {{result}, {result}, nullptr, nullptr, true});
+  }
+}
+
+// Whether the open transfers are two that have not begun, and that move as many bytes to another rank as from it.
+bool DeviceCommunicator::AreSwap() const {
+  return open_.size() == 2 && !open_[0].has_begun && !open_[1].has_begun && open_[0].from == open_[1].to &&
+         open_[0].to == open_[1].from && open_[0].from != open_[0].to && open_[0].size == open_[1].size;
+}
+
+// Completes all open transfers by an exchange of all ranks, or of two. This rank has a transfer to and one from each of
+// the others, all of the same size. Returns false if the ranks cannot exchange bytes.
+bool DeviceCommunicator::ExchangeOpen(const CallId& id, const std::optional<std::pair<uint32_t, uint32_t>>& pair) {
+  const size_t others = open_.size() / 2;
+  Buffers buffers{std::vector<const std::byte*>(others), std::vector<std::byte*>(others), nullptr, nullptr, true};
+  for (const Open& each : open_) {
+    const uint32_t other = each.from == rank_ ? each.to : each.from;
+    const size_t leaf = pair ? 0 : other - (other > rank_ ? 1 : 0);
+    if (each.from == rank_) {
+      buffers.operands[leaf] = each.sent;
+    } else {
+      buffers.results[leaf] = each.received;
+    }
+  }
+  const Result<DeviceGroup::Site> site = group_->Find(
+      {open_[0].name, "", "none", "", Kind::kAllToAll, Reduction::kSum, DType::kU8, open_[0].size, false, pair},
+      executor_, lists_, group_->devices()[rank_].process);
+  const uint32_t rank = pair ? (rank_ == pair->first ? 0 : 1) : rank_;
+  if (!site.ok() || !executor_.messages().ExchangeAllToAll(site.value(), id, rank, buffers)) return false;
+  for (Open& each : open_) {
+    each.has_begun = true;
+    each.transfer->End(Status());
+  }
+  return true;
+}
+
 Status DeviceCommunicator::Wait(const std::shared_ptr<Transfer>& transfer) {
+  if (AreSwap()) {
+    const Open& first = open_[0].from < open_[0].to ? open_[0] : open_[1];
+    ExchangeOpen(first.id, std::pair(first.from, first.to));
+  }
+  BeginOpen();
   EndExchanges();
   const Status status = transfer->Wait(executor_);
-  const auto at = std::find(open_.begin(), open_.end(), transfer);
+  const auto at = std::find_if(open_.begin(), open_.end(), [&](const Open& each) { return each.transfer == transfer; });
   if (at == open_.end()) return status;  // EndOpen has already counted the transfer
   open_.erase(at);
   Count(status);
@@ -233,8 +292,9 @@ void DeviceCommunicator::CouldNotBegin() {
 }
 
 void DeviceCommunicator::EndOpen() {
+  BeginOpen();
   EndExchanges();
-  for (const std::shared_ptr<Transfer>& transfer : std::exchange(open_, {})) Count(transfer->Wait(executor_));
+  for (const Open& each : std::exchange(open_, {})) Count(each.transfer->Wait(executor_));
 }
 
 Status DeviceCommunicator::Exchange(const std::byte* sent, uint32_t to, std::byte* received, uint32_t from,
@@ -243,25 +303,22 @@ Status DeviceCommunicator::Exchange(const std::byte* sent, uint32_t to, std::byt
   Send(sent, size, to, "all-to-all");
   Status result;
   if (to != (rank_ + this->size() - 1) % this->size()) return result;
+  const CallId id{group_->id(), calls_++, /*site=*/failures_, /*iteration=*/0};
+  if (open_.size() == 2 * (size_t{this->size()} - 1) && this->size() > 2) ExchangeOpen(id, std::nullopt);
   while (!open_.empty()) {
-    const std::shared_ptr<Transfer> transfer = open_.front();
+    const std::shared_ptr<Transfer> transfer = open_.front().transfer;
     const Status status = Wait(transfer);
     if (result.ok()) result = status;
   }
   return result;
 }
 
-// Moves the bytes by a broadcast in a group of two ranks. The const_cast is safe, because a broadcast never stores to
-// the sender's result.
+// Opens a transfer, which is a broadcast in a group of two ranks.
 std::shared_ptr<Transfer> DeviceCommunicator::Move(const std::byte* sent, std::byte* received, int64_t size,
                                                    uint32_t from, uint32_t to, const std::string& name) {
   const CallId id{group_->PairId(from, to), transfers_[{from, to}]++, 0, failures_};
-  Buffers buffers{{sent != nullptr ? sent : received}, {received}, nullptr, nullptr, true};
-  if (sent != nullptr) buffers.results[0] = const_cast<std::byte*>(sent);
-  open_.push_back(Begin(
-      {name, "broadcast/flat/2", "none", "", Kind::kAllReduce, Reduction::kSum, DType::kU8, size, true, {{from, to}}},
-      id, from == rank_ ? 0 : 1, std::move(buffers)));
-  return open_.back();
+  open_.push_back({from, to, sent, received, size, name, id});
+  return open_.back().transfer;
 }
 
 }  // namespace jaxcomm

@@ -13,6 +13,9 @@
 // calls: devices with different numbers of failed calls never join one call. An all-reduce with the plan kAuto follows
 // the run's current plan (plan_selector.h). All devices switch to another plan at the same call number.
 //
+// Transfers begin when a rank waits for one of them. If two ranks send to each other, and in an all-to-all, the ranks
+// exchange their bytes at once (operand_exchange.h). If they cannot, each transfer is a call of its own.
+//
 // Only one thread at a time uses a communicator. In a process, all communicators of a group share one DeviceGroup.
 // Every wait ends at the executor's deadline at the latest.
 #pragma once
@@ -60,7 +63,7 @@ class DeviceGroup {
   // Identifies a call site by the properties of its calls. Find makes the site on first use.
   struct SiteKey {
     std::string name;
-    std::string list;          // the name of the calls' list of messages
+    std::string list;          // the name of the calls' list of messages; "" for an all-to-all
     std::string plan;          // the list's plan, for error texts
     std::string default_list;  // the name of the list that a trial compares `list` with; "" without a trial
     Kind kind;
@@ -68,7 +71,8 @@ class DeviceGroup {
     DType dtype;
     int64_t bytes;  // bytes of an operand, or of one slice for an all-gather or a reduce-scatter
     bool is_in_place;
-    std::optional<std::pair<uint32_t, uint32_t>> pair = std::nullopt;  // only for a transfer: the ranks `from` and `to`
+    // For a transfer: the ranks `from` and `to`. For an all-to-all of two ranks of the group: these two.
+    std::optional<std::pair<uint32_t, uint32_t>> pair = std::nullopt;
 
     bool operator<(const SiteKey& other) const {
       return std::tie(list, plan, default_list, kind, reduction, dtype, bytes, is_in_place, pair, name) <
@@ -92,17 +96,15 @@ class DeviceGroup {
   std::map<SiteKey, Site> sites_;
 };
 
-// One device's part in a collective call or a transfer that has begun.
+// One device's part in a collective call or a transfer.
 class Transfer {
  public:
-  // `helps`: whether the thread in Wait also receives messages.
-  explicit Transfer(bool helps = false) : helps_(helps) {}
   // Blocks until the call is over, at most until the executor's deadline. With `helps`, first receives messages for a
   // short time.
   Status Wait(Executor& executor);
   void End(const Status& status);
   bool is_over() const;
-  // Called only by the thread that will call Wait.
+  // Sets whether the thread in Wait also receives messages. Called only by that thread.
   void set_helps(bool helps) { helps_ = helps; }
 
   // Makes this a transfer whose ranks exchange its bytes without messages (operand_exchange.h). EndExchange must then
@@ -115,7 +117,7 @@ class Transfer {
   void EndExchange(Executor& executor) { helps_ = executor.messages().EndExchange(std::move(exchanging_)); }
 
  private:
-  bool helps_;
+  bool helps_ = false;
   std::unique_ptr<MessageExecutor::ExchangingRank> exchanging_;
   mutable std::mutex mutex_;
   std::condition_variable ended_;
@@ -139,7 +141,7 @@ class DeviceCommunicator {
   // Destroys the exchanges of transfers for which Wait was not called. Such a transfer and its exchange own each other,
   // so neither would be destroyed otherwise.
   ~DeviceCommunicator() {
-    for (const std::shared_ptr<Transfer>& transfer : open_) transfer->set_exchanging(nullptr);
+    for (const Open& each : open_) each.transfer->set_exchanging(nullptr);
   }
 
   const DeviceGroup& group() const { return *group_; }
@@ -159,7 +161,7 @@ class DeviceCommunicator {
   Status Wait(const std::shared_ptr<Transfer>& transfer);
   // Runs one part of an all-to-all: sends `size` bytes to rank `to`, and receives `size` bytes from rank `from`. XLA
   // calls Exchange once for each other rank; `to` runs from rank() + 1 to rank() - 1, modulo size(). XLA keeps the
-  // memory until the last part returns, so the parts run concurrently, and only the last part blocks.
+  // memory until the last part returns, so the parts run concurrently in the last part, which blocks.
   Status Exchange(const std::byte* sent, uint32_t to, std::byte* received, uint32_t from, int64_t size);
   // Called if a call or a Wait has thrown an exception, so that XLA gets an error. Counts the failure, then waits for
   // all begun transfers.
@@ -168,12 +170,28 @@ class DeviceCommunicator {
   void Count(const Status& status) { failures_ += status.ok() ? 0 : 1; }
 
  private:
+  // A transfer for which Wait has not returned.
+  struct Open {
+    uint32_t from, to;
+    const std::byte* sent;  // null if this rank receives
+    std::byte* received;    // null if this rank sends
+    int64_t size;
+    std::string name;
+    CallId id;
+    bool has_begun = false;
+    std::shared_ptr<Transfer> transfer = std::make_shared<Transfer>();
+  };
+
+  void BeginOpen();
   void EndOpen();
   void EndExchanges();
+  bool AreSwap() const;
+  bool ExchangeOpen(const CallId& id, const std::optional<std::pair<uint32_t, uint32_t>>& pair);
   Status Run(const DeviceGroup::SiteKey& key, const std::byte* operand, std::byte* result);
   bool JoinExchange(Transfer& transfer, const DeviceGroup::Site& site, const CallId& id, uint32_t rank,
                     const Buffers& buffers, const Done& done);
-  std::shared_ptr<Transfer> Begin(const DeviceGroup::SiteKey& key, const CallId& id, uint32_t rank, Buffers buffers);
+  void Begin(const std::shared_ptr<Transfer>& call, const DeviceGroup::SiteKey& key, const CallId& id, uint32_t rank,
+             Buffers buffers);
   std::shared_ptr<Transfer> Move(const std::byte* sent, std::byte* received, int64_t size, uint32_t from, uint32_t to,
                                  const std::string& name);
 
@@ -183,7 +201,7 @@ class DeviceCommunicator {
   const std::shared_ptr<DeviceGroup> group_;
   const uint32_t rank_;
   uint32_t calls_ = 0, failures_ = 0;
-  std::vector<std::shared_ptr<Transfer>> open_;                  // transfers for which Wait has not returned
+  std::vector<Open> open_;
   std::map<std::pair<uint32_t, uint32_t>, uint32_t> transfers_;  // by `from` and `to`: the number of transfers so far
 };
 

@@ -101,6 +101,14 @@ using Received = std::function<void(const Status&, std::shared_ptr<const std::by
 // receiving process has ended.
 using Sent = std::function<void(const Status&)>;
 
+// The bytes that each rank reads in an exchange.
+enum class Reads {
+  kAll,       // the bytes of all ranks
+  kTransfer,  // rank 1 reads the bytes of rank 0, and no other bytes are read; two processes may have several of these
+  kOwnSpans,  // each rank has a span for each other rank, by rank, and reads the spans for it; all spans have the same
+              // size, and the spans of all ranks are at the same offsets
+};
+
 // One process's part in an exchange. In an exchange, the processes of a group read each other's bytes.
 struct Exchange {
   CallId call;
@@ -109,12 +117,11 @@ struct Exchange {
   uint64_t fingerprint;                    // must be equal on all ranks
   std::vector<ConstSpan> spans;
   std::chrono::steady_clock::time_point at;  // time at which this rank arrived
-  // false: the bytes are copied, and at most kMaxExchanged are allowed. true: the other processes read the bytes in
-  // place. The bytes must then be in one span, of any size, and must not change before Finish returns.
+  // false: the bytes are copied, and at most kMaxExchanged are allowed. true: the other processes may read the bytes in
+  // place. The bytes may then have any size, and must not change before Finish returns. Except with kOwnSpans, they
+  // must be in one span.
   bool in_place = false;
-  // true: the exchange is a transfer, in which rank 1 reads the bytes of rank 0 and nothing else is read. Two processes
-  // may have several open transfers.
-  bool is_transfer = false;
+  Reads reads = Reads::kAll;
 };
 
 // Copies bytes of another process's memory.
@@ -126,7 +133,8 @@ class MemoryReader {
 };
 
 // The bytes of one rank. Byte i is at the address bytes + i. If `reader` is null, the bytes are in this process.
-// Otherwise the bytes are in another process, and only `reader` can read them.
+// Otherwise the bytes are in another process, and only `reader` can read them. With Reads::kOwnSpans, only the bytes of
+// the span for this rank; none if they are of this rank itself.
 struct Exchanged {
   const std::byte* bytes;
   int64_t size;

@@ -77,7 +77,7 @@ bool MessageExecutor::Arrive(const std::shared_ptr<const MessageSite>& site, con
     return true;
   }
   const auto wait = helps ? OperandExchange::kLongestWait : kNoWait;
-  if (!site->exchanging().is_transfer && TryExchange(arriving, wait)) {  // transfers use JoinExchange
+  if (site->exchanging().reads == Reads::kAll && TryExchange(arriving, wait)) {  // others use JoinExchange
     arriving.done(Status());
     return false;
   }
@@ -103,6 +103,13 @@ bool MessageExecutor::EndExchange(std::unique_ptr<ExchangingRank> rank) {
   }
   BeginHelped(std::move(rank->arriving), /*helps=*/true);
   return true;
+}
+
+bool MessageExecutor::ExchangeAllToAll(const std::shared_ptr<const MessageSite>& site, const CallId& id, uint32_t rank,
+                                       const Buffers& buffers) {
+  const User user(driver_.users());
+  const ArrivingRank arriving{site, id, rank, buffers, Done(), Clock::now(), Status()};
+  return Check(*site).ok() && TryExchange(arriving, OperandExchange::kLongestWait);
 }
 
 // Returns whether an exchange has completed the rank's call.

@@ -71,6 +71,10 @@ class MessageExecutor : public Transport::Events, public MessageCalls {
   // Waits for the other ranks and ends the exchange. Returns false if the exchange has completed the call. If the
   // exchange fails, makes the rank join the call with messages and returns true; the caller must then call Help.
   bool EndExchange(std::unique_ptr<ExchangingRank> rank);
+  // Runs a rank's part in an all-to-all. Returns false if the ranks cannot exchange operands. In that case the results
+  // are undefined, and the caller must move the operands in other calls.
+  bool ExchangeAllToAll(const std::shared_ptr<const MessageSite>& site, const CallId& id, uint32_t rank,
+                        const Buffers& buffers);
   // Receives messages and runs their additions on this thread, which would otherwise only wait. Returns when `over`
   // returns true or after a short time. Returns false if another thread receives the messages.
   bool Help(const std::function<bool()>& over);

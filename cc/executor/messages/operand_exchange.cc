@@ -40,12 +40,12 @@ bool OperandExchange::Join(Transport& transport, const CallMatcher& calls) try {
   // Allocates before this rank joins, because Finish must not fail for lack of memory.
   arrivals_.resize(group().size());
   sources_.resize(group().size());
-  if (how.in_place && !how.is_transfer && site.collective().kind != Kind::kAllGather) {
+  if (how.in_place && how.reads == Reads::kAll && site.collective().kind != Kind::kAllGather) {
     scratch_ = site.scratch().Take(site.layout().extent());
   }
   AdviseHugePages(site, arriving_.rank, arriving_.buffers);
-  pending_ = transport.Join({arriving_.id, how.processes, rank_, site.fingerprint(), Operands(), arriving_.at,
-                             how.in_place, how.is_transfer});
+  pending_ = transport.Join(
+      {arriving_.id, how.processes, rank_, site.fingerprint(), Operands(), arriving_.at, how.in_place, how.reads});
   if (pending_ && site.collective().kind == Kind::kAllGather) {  // copies this rank's slice while others arrive
     const int64_t bytes = site.layout().payload();
     std::memcpy(arriving_.buffers.results[0] + static_cast<int64_t>(rank_) * bytes, arriving_.buffers.operands[0],
@@ -77,7 +77,7 @@ bool OperandExchange::Finish(CallMatcher& calls, const Limits& limits) {
 std::vector<ConstSpan> OperandExchange::Operands() const {
   const MessageSite& site = *arriving_.site;
   std::vector<ConstSpan> spans;
-  if (site.exchanging().is_transfer && rank_ == 1) return spans;
+  if (site.exchanging().reads == Reads::kTransfer && rank_ == 1) return spans;
   const int64_t slices = site.collective().kind == Kind::kReduceScatter ? static_cast<int64_t>(group().size()) : 1;
   for (size_t leaf = 0; leaf < arriving_.buffers.operands.size(); ++leaf) {
     spans.push_back({arriving_.buffers.operands[leaf], slices * site.layout().leaves()[leaf].bytes,
@@ -89,10 +89,19 @@ std::vector<ConstSpan> OperandExchange::Operands() const {
 bool OperandExchange::Take(const std::vector<Exchanged>& operands) {
   for (size_t i = 0; i < operands.size(); ++i) arrivals_[i] = operands[i].at;
   const MessageSite& site = *arriving_.site;
-  if (!site.exchanging().is_transfer) {
-    return site.collective().kind == Kind::kAllGather ? Gather(operands) : Reduce(operands);
+  switch (site.exchanging().reads) {
+    case Reads::kAll:
+      return site.collective().kind == Kind::kAllGather ? Gather(operands) : Reduce(operands);
+    case Reads::kTransfer:
+      return rank_ == 0 || operands[0].CopyTo(arriving_.buffers.results[0], 0, site.layout().payload());
+    case Reads::kOwnSpans:
+      break;
   }
-  return rank_ == 0 || operands[0].CopyTo(arriving_.buffers.results[0], 0, site.layout().payload());
+  for (size_t i = 1; i < operands.size(); ++i) {  // starts with the next rank, as Gather does
+    const size_t from = (rank_ + i) % operands.size(), leaf = from - (from > rank_ ? 1 : 0);
+    if (!operands[from].CopyTo(arriving_.buffers.results[leaf], 0, site.layout().leaves()[leaf].bytes)) return false;
+  }
+  return true;
 }
 
 bool OperandExchange::Gather(const std::vector<Exchanged>& operands) {

@@ -184,7 +184,9 @@ void MessageSite::CountCalls() {
 void MessageSite::FindExchanging() {
   exchanging_ = Exchanging();
   const SiteRanks::Local& local = ranks_.locals()[0];
-  const bool is_simple = local.list && !collective_.loss && !selector_ && layout().payload() > 0;
+  const bool is_all_to_all = collective_.kind == Kind::kAllToAll;
+  const bool has_list = local.list || is_all_to_all;
+  const bool is_simple = has_list && !collective_.loss && !selector_ && layout().payload() > 0;
   if (!is_simple || ranks_.IsBetweenHosts(local.rank)) return;
   Exchanging found;
   for (const uint32_t rank : ranks_.GroupOf(local.rank)) found.processes.push_back(ranks_[rank].process);
@@ -197,10 +199,12 @@ void MessageSite::FindExchanging() {
   const bool is_one = layout().leaves().size() == 1, is_pair = found.processes.size() == 2;
   const int64_t slices = collective_.kind == Kind::kReduceScatter ? static_cast<int64_t>(found.processes.size()) : 1;
   const int64_t bytes = slices * layout().extent();
-  found.is_transfer = IsBroadcast(list) && is_pair && is_one;
-  found.in_place = is_gather || found.is_transfer || bytes > Transport::kMaxExchanged;
+  const bool is_transfer = IsBroadcast(list) && is_pair && is_one;
+  found.reads = is_all_to_all ? Reads::kOwnSpans : is_transfer ? Reads::kTransfer : Reads::kAll;
+  found.in_place = is_gather || is_all_to_all || is_transfer || bytes > Transport::kMaxExchanged;
   const auto may_exchange = [&] {
-    if (is_gather || found.is_transfer) return is_one;
+    if (is_all_to_all) return true;
+    if (is_gather || is_transfer) return is_one;
     if (found.in_place) return AddsInRankOrder(list) && is_pair && is_one && bytes <= kMostReadSum;
     return collective_.kind == Kind::kReduceScatter ? AddsInRankOrder(list) : local.list->IsFlatSum();
   };

@@ -115,8 +115,9 @@ class MessageSite final : public CallSite, public DecidedSite, public std::enabl
   const MessageGraph& graph(uint32_t local) const { return (*graphs_)[local]; }
   // How the ranks of calls exchange operands without messages (operand_exchange.h).
   struct Exchanging {
-    std::vector<uint32_t> processes;             // the group's processes, by rank; empty if calls always use messages
-    bool in_place = false, is_transfer = false;  // as in jaxcomm::Exchange
+    std::vector<uint32_t> processes;  // the group's processes, by rank; empty if calls always use messages
+    bool in_place = false;            // as in jaxcomm::Exchange
+    Reads reads = Reads::kAll;
   };
   const Exchanging& exchanging() const { return exchanging_; }
   uint64_t fingerprint() const { return text_.fingerprint; }

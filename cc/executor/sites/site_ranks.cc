@@ -68,7 +68,8 @@ Status SiteRanks::SetGroups(const std::vector<Members>& groups) {
       if (ranks_[group.ranks[i]].process != process_) continue;
       concerned_.back() = true;
       const std::shared_ptr<const Messages> list = i < group.lists.size() ? group.lists[i] : nullptr;
-      const bool fits = list ? list->rank() == i && list->ranks() == group.ranks.size() : group.ranks.size() == 1;
+      const bool fits = list ? list->rank() == i && list->ranks() == group.ranks.size()
+                             : group.lists.empty() || group.ranks.size() == 1;
       if (!fits) {
         return InvalidArgument("'" + group.list + "' is not a list of messages for rank " + std::to_string(i) + " of " +
                                std::to_string(group.ranks.size()));

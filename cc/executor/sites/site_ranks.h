@@ -34,7 +34,7 @@ struct MessageRank {
 struct MessageGroup {
   std::vector<MessageRank> ranks;
   std::string list;                                    // the name of the group's list of messages
-  std::vector<std::shared_ptr<const Messages>> lists;  // by rank; null for ranks of other processes
+  std::vector<std::shared_ptr<const Messages>> lists;  // by rank; null for ranks of other processes; empty for no list
   std::vector<uint32_t> names = {};                    // the ranks' names in error texts; if empty, see SiteRanks::Make
 };
 
@@ -53,7 +53,7 @@ class SiteRanks {
     std::vector<uint32_t> others;  // the other processes that have a rank in the same group
   };
   // A group of ranks that join the same calls. ranks[i] runs the list of messages as the list's rank i. A group of one
-  // rank has no list.
+  // rank has no list, nor has a group whose ranks only exchange operands.
   struct Members {
     std::vector<uint32_t> ranks;
     std::string list;

@@ -220,6 +220,45 @@ TEST_P(DeviceCommunicatorTest, ExchangesWithEachOtherRankInTurn) {
   }
 }
 
+// Two ranks that send to each other exchange their bytes in one call, unless one of them waits before it sends.
+TEST_P(DeviceCommunicatorTest, TwoRanksSendToEachOther) {
+  Job job = MakeJob(4);
+  const auto ranks = job.Make({0, 1, 2, 3});
+  for (const int64_t bytes : {8, 100000, 3000000}) {
+    for (const bool is_together : {true, false, true}) {
+      std::vector<Bytes> sent, received(4, Bytes(static_cast<size_t>(bytes)));
+      for (uint8_t rank = 0; rank < 4; ++rank) sent.emplace_back(static_cast<size_t>(bytes), std::byte{rank});
+      ExpectOk(OnThreads(4, [&](size_t rank) {
+        const auto peer = static_cast<uint32_t>((rank + 2) % 4);
+        const bool waits = !is_together && rank >= 2;
+        const auto in = ranks[rank]->Receive(received[rank].data(), bytes, peer, "swap");
+        const Status early = waits ? ranks[rank]->Wait(in) : Status();
+        const auto out = ranks[rank]->Send(sent[rank].data(), bytes, peer, "swap");
+        const Status last = ranks[rank]->Wait(out), first = waits ? early : ranks[rank]->Wait(in);
+        return first.ok() ? last : first;
+      }));
+      for (size_t rank = 0; rank < 4; ++rank) EXPECT_EQ(received[rank], sent[(rank + 2) % 4]) << bytes;
+    }
+  }
+}
+
+TEST(DeviceCommunicator, AnAllToAllOfOneHostIsOneCall) {
+  Job job(4, 1, Wire::kShm);
+  const auto ranks = job.Make({0, 1, 2, 3});
+  ExpectOk(OnThreads(4, [&](size_t rank) {
+    Bytes in(8), out(8);
+    for (uint32_t i = 1; i < 4; ++i) {
+      const auto to = static_cast<uint32_t>((rank + i) % 4), from = static_cast<uint32_t>((rank + 4 - i) % 4);
+      const Status end = ranks[rank]->Exchange(out.data(), to, in.data(), from, 8);
+      if (!end.ok()) return end;
+    }
+    return Status();
+  }));
+  const std::string json = job.executor(0).stats().Json();
+  EXPECT_NE(json.find("\"name\":\"all-to-all\""), std::string::npos) << json;
+  EXPECT_EQ(json.find("\"ranks\":2"), std::string::npos) << json;
+}
+
 // Returns the number of calls of process 0 that followed the plan of this name.
 int CallsUnder(Job& job, const std::string& plan) {
   const std::string json = job.executor(0).stats().Json();

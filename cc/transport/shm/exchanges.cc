@@ -34,7 +34,7 @@ struct CellPlace {
 
 CellPlace PlaceOf(const MemoryFile& file, const Exchange& exchange, size_t rank) {
   const size_t round = RoundOf(exchange.call);
-  if (!exchange.is_transfer) {
+  if (exchange.reads != Reads::kTransfer) {
     FileHeader::GroupCell& cell = file.header().cells[round];
     return {&cell.cell, cell.data, sizeof(cell.data)};
   }
@@ -82,8 +82,13 @@ class Exchanges::Pending final : public PendingExchange {
     cell.call = mine_.call;
     cell.fingerprint = mine_.fingerprint;
     cell.at = mine_.at.time_since_epoch();
-    cell.address = fits ? 0 : reinterpret_cast<uint64_t>(mine_.spans[0].data);
-    if (fits) Gather(mine_.spans, 0, place.data);
+    cell.in_place = !fits;
+    if (fits) {
+      Gather(mine_.spans, 0, place.data);
+    } else {
+      auto* addresses = reinterpret_cast<const std::byte**>(place.data);
+      for (const ConstSpan& span : mine_.spans) *addresses++ = span.data;
+    }
     return has_entered_ = round_.Enter(/*takes=*/is_sender());
   }
 
@@ -112,12 +117,13 @@ class Exchanges::Pending final : public PendingExchange {
     });
   }
 
-  bool is_sender() const { return mine_.is_transfer && mine_.rank == 0; }
+  bool is_transfer() const { return mine_.reads == Reads::kTransfer; }
+  bool is_sender() const { return is_transfer() && mine_.rank == 0; }
 
   // Returns whether the bytes can stay in place. All other ranks must be able to read this process's memory, and this
   // process must be able to read theirs. The second condition does not apply to the sender of a transfer.
   bool IsReadable() const {
-    if (!mine_.in_place || mine_.spans.size() != 1) return false;
+    if (!mine_.in_place || (mine_.spans.size() != 1 && mine_.reads != Reads::kOwnSpans)) return false;
     const auto can_read = [this](const Member& member) {
       return &member == &members_[mine_.rank] || (member.reads && (is_sender() || member.memory != nullptr));
     };
@@ -132,25 +138,30 @@ class Exchanges::Pending final : public PendingExchange {
   // Finds the bytes of all ranks. Returns false if the cells do not match. All ranks compare the same cells, so all
   // ranks get the same result.
   bool Collect() {
+    const bool has_own_spans = mine_.reads == Reads::kOwnSpans;
     for (size_t rank = 0; rank < members_.size(); ++rank) {
       const CellPlace place = PlaceOf(*members_[rank].file, mine_, rank);
       const ExchangeCell cell = ReadCell(*place.cell);
-      const bool in_place = cell.address != 0;
       if (!(cell.call == mine_.call) || cell.fingerprint != mine_.fingerprint) return false;
-      if (cell.bytes < 0 || (!in_place && cell.bytes > place.room)) return false;
-      if (!mine_.is_transfer && cell.bytes != Measured()) return false;
+      if (cell.bytes < 0 || (!cell.in_place && cell.bytes > place.room)) return false;
+      if (!is_transfer() && cell.bytes != Measured()) return false;
       const bool is_other = rank != mine_.rank;
-      if (is_other && in_place && members_[rank].memory == nullptr) return false;
-      is_in_place_ = is_in_place_ || in_place;
-      exchanged_.push_back({in_place ? reinterpret_cast<const std::byte*>(cell.address) : place.data, cell.bytes,
-                            Clock::time_point(cell.at), in_place && is_other ? members_[rank].memory : nullptr});
+      if (is_other && cell.in_place && members_[rank].memory == nullptr) return false;
+      is_in_place_ = is_in_place_ || cell.in_place;
+      // The index of the span that this rank reads, among the spans of `rank`.
+      const size_t span = has_own_spans && is_other ? mine_.rank - (mine_.rank > rank ? 1 : 0) : 0;
+      const int64_t bytes = !has_own_spans ? cell.bytes : is_other ? mine_.spans[0].bytes : 0;
+      const std::byte* data = place.data + (has_own_spans ? mine_.spans[span].at : 0);
+      if (cell.in_place) data = reinterpret_cast<const std::byte* const*>(place.data)[span];
+      exchanged_.push_back(
+          {data, bytes, Clock::time_point(cell.at), cell.in_place && is_other ? members_[rank].memory : nullptr});
     }
     return true;
   }
 
   static ExchangeRound::State& StateOf(const Exchange& mine, const std::vector<Member>& members) {
     const size_t round = RoundOf(mine.call);
-    if (mine.is_transfer) return members[0].file->transfer_round(mine.processes[1], round);
+    if (mine.reads == Reads::kTransfer) return members[0].file->transfer_round(mine.processes[1], round);
     return members[0].file->writable().rounds[round].state;
   }
 
@@ -176,9 +187,9 @@ std::unique_ptr<PendingExchange> Exchanges::Join(const Exchange& mine, std::vect
 // Takes the call's cell for this thread. Returns null if another thread uses the cell, or if other ranks may still read
 // it.
 Exchanges::Cell* Exchanges::Claim(const Exchange& mine, const Cell& use) {
-  const bool is_receiver = mine.is_transfer && mine.rank == 1;
+  const bool is_transfer = mine.reads == Reads::kTransfer, is_receiver = is_transfer && mine.rank == 1;
   size_t index = RoundOf(mine.call);
-  if (mine.is_transfer) index += kRounds * (1 + 2 * size_t{mine.processes[1 - mine.rank]} + mine.rank);
+  if (is_transfer) index += kRounds * (1 + 2 * size_t{mine.processes[1 - mine.rank]} + mine.rank);
   Cell& cell = cells_[index];
   std::lock_guard<std::mutex> lock(mutex_);
   if (cell.is_used) return nullptr;

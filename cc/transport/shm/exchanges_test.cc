@@ -31,21 +31,22 @@ struct Call {
   CallId id;
   std::vector<uint32_t> processes;
   uint64_t fingerprint = 1;
-  bool in_place = false, is_transfer = false;
+  bool in_place = false;
+  Reads reads = Reads::kAll;
 };
 
 Outcome Try(ShmJob& job, const Call& call, size_t rank, const Bytes& bytes, nanoseconds limit, bool fails = false) {
   Outcome outcome;
-  const bool is_receiver = call.is_transfer && rank == 1;
+  const bool is_transfer = call.reads == Reads::kTransfer, is_receiver = is_transfer && rank == 1;
   const std::vector<ConstSpan> spans = is_receiver ? std::vector<ConstSpan>() : All(bytes);
-  const Exchange mine{call.id,       call.processes,  rank, call.fingerprint, spans, std::chrono::steady_clock::now(),
-                      call.in_place, call.is_transfer};
+  const Exchange mine{call.id,       call.processes, rank, call.fingerprint, spans, std::chrono::steady_clock::now(),
+                      call.in_place, call.reads};
   const std::unique_ptr<PendingExchange> pending = job[call.processes[rank]].Join(mine);
   outcome.all = pending && pending->Finish({limit, kLong}, [&](const std::vector<Exchanged>& taken) {
     if (fails) return false;
     for (const Exchanged& each : taken) {
       Bytes& copy = outcome.taken.emplace_back(bytes.size());
-      if (call.is_transfer && (rank == 0 || &each != &taken[0])) continue;
+      if (is_transfer && (rank == 0 || &each != &taken[0])) continue;
       if (!each.CopyTo(copy.data(), 0, static_cast<int64_t>(copy.size()))) return false;
     }
     return true;
@@ -153,13 +154,51 @@ TEST(ExchangesTest, TransfersInBothDirectionsAtOnce) {
     for (uint32_t number = 0; number < 3 * shm::kRounds; ++number) {
       const std::vector<Bytes> content = ContentOf(number, 2, bytes);
       const std::vector<uint32_t> there = {0, 1}, back = {1, 0};
-      const Call calls[] = {{{1, number, 0, 0}, there, 1, true, true}, {{2, number, 0, 0}, back, 1, true, true}};
+      const Call calls[] = {{{1, number, 0, 0}, there, 1, true, Reads::kTransfer},
+                            {{2, number, 0, 0}, back, 1, true, Reads::kTransfer}};
       // Thread i runs rank i / 2 of transfer i % 2.
       const std::vector<Outcome> outcomes =
           OnThreads(4, [&](uint32_t i) { return Try(job, calls[i % 2], i / 2, content[i % 2], kLong); });
       for (const Outcome& outcome : outcomes) EXPECT_TRUE(outcome.all);
       EXPECT_EQ(outcomes[2].taken[0], content[0]);
       EXPECT_EQ(outcomes[3].taken[0], content[1]);
+    }
+  }
+}
+
+TEST(ExchangesTest, EachRankReadsTheSpansForIt) {
+  ShmJob job(4);
+  uint32_t number = 0;
+  for (const int64_t bytes : {int64_t{8}, Transport::kMaxExchanged / 3, int64_t{1} << 20}) {
+    for (const std::vector<uint32_t>& processes :
+         {std::vector<uint32_t>{0, 1, 2, 3}, std::vector<uint32_t>{3, 1}, std::vector<uint32_t>{2, 0, 3}}) {
+      const auto ranks = static_cast<uint32_t>(processes.size());
+      const auto content = [&](uint32_t from, uint32_t to) { return Content(Id(number, from, to), bytes); };
+      ++number;
+      for (const Outcome& outcome : OnThreads(ranks, [&](uint32_t rank) {
+             std::vector<Bytes> sent;
+             for (uint32_t to = 0; to < ranks; ++to) sent.push_back(content(rank, to));
+             std::vector<ConstSpan> spans;
+             for (uint32_t to = 0; to < ranks; ++to) {
+               if (to != rank) spans.push_back({sent[to].data(), bytes, bytes * static_cast<int64_t>(spans.size())});
+             }
+             const Exchange mine{
+                 Id(number, 0, 0).call, processes, rank, 1, spans, std::chrono::steady_clock::now(), true,
+                 Reads::kOwnSpans};
+             const std::unique_ptr<PendingExchange> pending = job[processes[rank]].Join(mine);
+             Outcome mine_taken;
+             mine_taken.all = pending && pending->Finish({kLong, kLong}, [&](const std::vector<Exchanged>& taken) {
+               for (uint32_t from = 0; from < ranks; ++from) {
+                 Bytes received(from == rank ? 0 : static_cast<size_t>(bytes));
+                 if (!taken[from].CopyTo(received.data(), 0, static_cast<int64_t>(received.size()))) return false;
+                 EXPECT_EQ(received, from == rank ? Bytes() : content(from, rank));
+               }
+               return true;
+             });
+             return mine_taken;
+           })) {
+        EXPECT_TRUE(outcome.all);
+      }
     }
   }
 }
@@ -177,7 +216,7 @@ TEST(ExchangesTest, ARankThatCannotReadEndsTheExchangeOnAllRanks) {
 TEST(ExchangesTest, AReceiverThatTakesMoreThanWasSentGetsNothing) {
   ShmJob job(2);
   for (const size_t bytes : {size_t{100}, size_t{1} << 20}) {
-    const Call call{Id(static_cast<uint32_t>(bytes), 0, 0).call, {0, 1}, 1, true, true};
+    const Call call{Id(static_cast<uint32_t>(bytes), 0, 0).call, {0, 1}, 1, true, Reads::kTransfer};
     const std::vector<Outcome> outcomes =
         OnThreads(2, [&](uint32_t rank) { return Try(job, call, rank, Bytes(bytes + rank), kLong); });
     EXPECT_FALSE(outcomes[1].all);
@@ -191,7 +230,8 @@ TEST(ExchangesTest, AReceiverKeepsItsCellUntilTheSenderHasLooked) {
   const Bytes bytes(100, std::byte{1});
   const auto join = [&](uint32_t number, uint32_t rank) {
     const std::vector<ConstSpan> spans = rank == 0 ? All(bytes) : std::vector<ConstSpan>();
-    return job[rank].Join({{1, number, 0, 0}, processes, rank, 1, spans, std::chrono::steady_clock::now(), true, true});
+    return job[rank].Join(
+        {{1, number, 0, 0}, processes, rank, 1, spans, std::chrono::steady_clock::now(), true, Reads::kTransfer});
   };
   const auto finish = [](const std::unique_ptr<PendingExchange>& pending) {
     return pending->Finish({kLong, kLong}, [](const std::vector<Exchanged>&) { return true; });

@@ -40,13 +40,14 @@ struct WritablePart {
   RoundState rounds[kRounds];
 };
 
-// Describes the bytes that the file's owner contributes to an exchange.
+// Describes the bytes that the file's owner contributes to an exchange. The data beside the cell are the bytes, or, if
+// other processes read the bytes in place, the addresses of the spans in the owner's memory.
 struct ExchangeCell {
   CallId call;
   uint64_t fingerprint;
   std::chrono::steady_clock::duration at;
-  uint64_t address;  // address at which other processes read the bytes in the owner's memory; 0 if the bytes are copied
   int64_t bytes;
+  bool in_place;
 };
 
 struct FileHeader {
