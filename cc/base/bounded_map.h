@@ -28,9 +28,8 @@ class BoundedMap {
     std::optional<Key> dropped = std::nullopt;  // the key of the dropped entry, if any
   };
   Added Add(const Key& key, Value value = Value()) {
-    const auto [at, is_new] = map_.emplace(key, std::move(value));
-    Added added{&at->second, is_new};
-    if (!is_new) return added;
+    if (Value* const kept = Find(key)) return {kept, /*is_new=*/false};
+    Added added{&map_.emplace(key, std::move(value)).first->second, /*is_new=*/true};
     order_.push_back(key);
     if (order_.size() <= capacity_) return added;
     added.dropped = std::move(order_.front());

@@ -24,19 +24,20 @@ constexpr int64_t kHelpedBytes = 1 << 20;
 constexpr int kHelpTimes = 20;
 
 // Names the reduction, so that errors distinguish calls that differ only in their reduction.
-std::string WhereOf(const DeviceGroup::SiteKey& key) {
+std::string WhereOf(const DeviceGroup::Call& call) {
   static constexpr const char* kReductions[] = {"sum", "maximum", "minimum", "product"};  // in the order of Reduction
-  const bool reduces = !key.pair && (key.kind == Kind::kAllReduce || key.kind == Kind::kReduceScatter);
-  const std::string what = reduces ? kReductions[static_cast<int>(key.reduction)] : "collective";
+  const bool reduces = !call.pair && (call.kind == Kind::kAllReduce || call.kind == Kind::kReduceScatter);
+  const std::string what = reduces ? kReductions[static_cast<int>(call.reduction)] : "collective";
   return "a " + what + " of the program's own";
 }
 
 // Returns the hash of the step to which a call belongs. XLA does not report which program makes a call, so all equal
 // calls count as calls of one step. Most programs make each call once per step, so the time between two equal calls is
 // the time of a step (PlanSelector::Periods).
-uint64_t StepOf(uint64_t group, const DeviceGroup::SiteKey& key) {
-  return Hash(std::to_string(group) + "|" + key.name + "|" + std::to_string(static_cast<int>(key.reduction)) + "|" +
-              std::to_string(static_cast<int>(key.dtype)) + "|" + std::to_string(key.bytes));
+uint64_t StepOf(uint64_t group, const DeviceGroup::Call& call) {
+  return Hash(std::to_string(group) + "|" + std::string(call.name) + "|" +
+              std::to_string(static_cast<int>(call.reduction)) + "|" + std::to_string(static_cast<int>(call.dtype)) +
+              "|" + std::to_string(call.bytes));
 }
 
 }  // namespace
@@ -58,20 +59,21 @@ uint64_t DeviceGroup::PairId(uint32_t from, uint32_t to) const {
   return Hash("transfer|" + std::to_string(id_) + "|" + std::to_string(from) + "|" + std::to_string(to));
 }
 
-Result<DeviceGroup::Site> DeviceGroup::Find(const SiteKey& key, Executor& executor, MessageRegistry& lists,
-                                            uint32_t process) {
+Result<DeviceGroup::Site> DeviceGroup::Find(const Call& call, const Chosen& chosen, Executor& executor,
+                                            MessageRegistry& lists, uint32_t process) {
+  const SiteKey key(call, chosen);
   std::lock_guard<std::mutex> lock(mutex_);
   if (const auto at = sites_.find(key); at != sites_.end()) return at->second;
-  MessageGroup group{{}, key.list, {}};
-  if (key.pair) {
-    group.ranks = {devices_[key.pair->first], devices_[key.pair->second]};
+  MessageGroup group{{}, chosen.list, {}};
+  if (call.pair) {
+    group.ranks = {devices_[call.pair->first], devices_[call.pair->second]};
   } else {
     group.ranks = devices_;
   }
-  for (uint32_t rank = 0; key.kind != Kind::kAllToAll && rank < group.ranks.size(); ++rank) {
-    group.lists.push_back(group.ranks[rank].process == process ? lists.Find(key.list, rank) : nullptr);
+  for (uint32_t rank = 0; call.kind != Kind::kAllToAll && rank < group.ranks.size(); ++rank) {
+    group.lists.push_back(group.ranks[rank].process == process ? lists.Find(chosen.list, rank) : nullptr);
   }
-  Result<Site> made = Make(key, std::move(group), executor, lists, process);
+  Result<Site> made = Make(call, chosen, std::move(group), executor, lists, process);
   if (!made.ok()) return made;
   if (sites_.size() >= kMostSites) {
     for (const auto& [oldest, forgotten] : sites_) forgotten->Forget(executor);
@@ -81,35 +83,33 @@ Result<DeviceGroup::Site> DeviceGroup::Find(const SiteKey& key, Executor& execut
   return made;
 }
 
-Result<DeviceGroup::Site> DeviceGroup::Make(const SiteKey& key, MessageGroup group, Executor& executor,
-                                            MessageRegistry& lists, uint32_t process) const {
-  MessageSite::Label label{key.name, name_, key.plan, WhereOf(key)};
-  const std::vector<Leaf> leaves(key.kind == Kind::kAllToAll ? group.ranks.size() - 1 : 1, {key.dtype, key.bytes});
-  if (key.plan == kAuto) {
+Result<DeviceGroup::Site> DeviceGroup::Make(const Call& call, const Chosen& chosen, MessageGroup group,
+                                            Executor& executor, MessageRegistry& lists, uint32_t process) const {
+  MessageSite::Label label{std::string(call.name), name_, chosen.plan, WhereOf(call)};
+  const std::vector<Leaf> leaves(call.kind == Kind::kAllToAll ? group.ranks.size() - 1 : 1, {call.dtype, call.bytes});
+  if (chosen.plan == kAuto) {
     const auto step = std::make_shared<Step>();
-    step->hash = StepOf(id_, key);
+    step->hash = StepOf(id_, call);
     label.step = step;
   }
-  const Collective collective{key.kind, key.reduction, std::nullopt, key.is_in_place};
-  if (key.pair) group.names = {key.pair->first, key.pair->second};
+  const Collective collective{call.kind, call.reduction, std::nullopt, call.is_in_place};
+  if (call.pair) group.names = {call.pair->first, call.pair->second};
   Result<std::shared_ptr<MessageSite>> made =
-      MessageSite::Make(std::move(label), collective, key.pair ? PairId(key.pair->first, key.pair->second) : id_,
+      MessageSite::Make(std::move(label), collective, call.pair ? PairId(call.pair->first, call.pair->second) : id_,
                         /*site=*/0, {group}, process);
   if (!made.ok()) return made.status();
   std::shared_ptr<MessageSite> site = std::move(made.value());
-  if (!key.default_list.empty()) {
-    SiteKey usual = key;
-    usual.list = std::exchange(usual.default_list, "");
+  if (!chosen.default_list.empty()) {
     for (uint32_t rank = 0; rank < group.ranks.size(); ++rank) {
-      if (group.ranks[rank].process == process) group.lists[rank] = lists.Find(usual.list, rank);
+      if (group.ranks[rank].process == process) group.lists[rank] = lists.Find(chosen.default_list, rank);
     }
-    group.list = usual.list;
+    group.list = chosen.default_list;
     Result<std::shared_ptr<MessageSite>> other =
         MessageSite::Make(site->label(), collective, id_, /*site=*/0, {std::move(group)}, process);
     if (!other.ok()) return other.status();
     const std::vector<std::shared_ptr<MessageSite>> planned{std::exchange(site, std::move(other.value()))};
     site->SelectFrom(planned,
-                     executor.messages().SelectorOf(*site, planned, ScheduleSelector::kTrial, StepOf(id_, key)));
+                     executor.messages().SelectorOf(*site, planned, ScheduleSelector::kTrial, StepOf(id_, call)));
   }
   if (Status status = site->SetLeaves(leaves, executor.stats()); !status.ok()) return status;
   return site;
@@ -136,64 +136,80 @@ void Transfer::End(const Status& status) {
 
 Status DeviceCommunicator::AllReduce(const std::byte* operand, std::byte* result, int64_t bytes, DType dtype,
                                      Reduction reduction) {
-  const Chosen chosen = choose_(Kind::kAllReduce, *group_, bytes);
-  return Run({"all-reduce", chosen.list, chosen.plan, chosen.default_list, Kind::kAllReduce, reduction, dtype, bytes,
-              operand == result},
-             operand, result);
+  return Run({"all-reduce", Kind::kAllReduce, reduction, dtype, bytes, operand == result}, operand, result);
 }
 
 Status DeviceCommunicator::ReduceScatter(const std::byte* operand, std::byte* result, int64_t bytes, DType dtype,
                                          Reduction reduction) {
-  const Chosen chosen = choose_(Kind::kReduceScatter, *group_, bytes * size());
-  return Run({"reduce-scatter", chosen.list, chosen.plan, "", Kind::kReduceScatter, reduction, dtype, bytes, false},
-             operand, result);
+  return Run({"reduce-scatter", Kind::kReduceScatter, reduction, dtype, bytes, false}, operand, result);
 }
 
 Status DeviceCommunicator::AllGather(const std::byte* operand, std::byte* result, int64_t bytes) {
-  const Chosen chosen = choose_(Kind::kAllGather, *group_, bytes * size());
-  return Run({"all-gather", chosen.list, chosen.plan, "", Kind::kAllGather, Reduction::kSum, DType::kU8, bytes, false},
-             operand, result);
+  return Run({"all-gather", Kind::kAllGather, Reduction::kSum, DType::kU8, bytes, false}, operand, result);
 }
 
-Status DeviceCommunicator::Run(const DeviceGroup::SiteKey& key, const std::byte* operand, std::byte* result) {
-  if (size() == 1 || key.bytes == 0) {
-    std::memmove(result, operand, static_cast<size_t>(key.bytes));
+Result<DeviceGroup::Site> DeviceCommunicator::Find(const Call& call) {
+  const uint64_t changes = changes_ == nullptr ? 0 : changes_->load();
+  if (std::exchange(known_at_, changes) != changes) known_.clear();
+  for (const auto& [known, site] : known_) {
+    if (known == call) return site;
+  }
+  Chosen chosen{"", "none"};
+  if (call.pair && call.kind == Kind::kAllReduce) {
+    chosen.list = "broadcast/flat/2";
+  } else if (call.kind != Kind::kAllToAll) {
+    chosen = choose_(call.kind, *group_, call.kind == Kind::kAllReduce ? call.bytes : call.bytes * size());
+  }
+  const Result<DeviceGroup::Site> site =
+      group_->Find(call, chosen, executor_, lists_, group_->devices()[rank_].process);
+  if (site.ok() && known_.size() == kMostKnown) known_.clear();
+  if (site.ok()) known_.emplace_back(call, site.value());
+  return site;
+}
+
+Status DeviceCommunicator::Run(const Call& call, const std::byte* operand, std::byte* result) {
+  if (size() == 1 || call.bytes == 0) {
+    std::memmove(result, operand, static_cast<size_t>(call.bytes));
     return Status();
   }
-  const auto call = std::make_shared<Transfer>();
-  Begin(call, key, {group_->id(), calls_++, /*site=*/failures_, /*iteration=*/0}, rank_,
-        {{operand}, {result}, nullptr, nullptr, true});
-  Status status = call->Wait(executor_);
+  const CallId id{group_->id(), calls_++, /*site=*/failures_, /*iteration=*/0};
+  Buffers buffers{{operand}, {result}, nullptr, nullptr, true};
+  if (const Result<DeviceGroup::Site> site = Find(call); site.ok()) {
+    if (executor_.messages().Exchange(site.value(), id, rank_, buffers)) return Status();
+  }
+  const auto transfer = std::make_shared<Transfer>();
+  Begin(transfer, call, id, rank_, std::move(buffers));
+  Status status = transfer->Wait(executor_);
   Count(status);
   return status;
 }
 
-void DeviceCommunicator::Begin(const std::shared_ptr<Transfer>& call, const DeviceGroup::SiteKey& key, const CallId& id,
+void DeviceCommunicator::Begin(const std::shared_ptr<Transfer>& transfer, const Call& call, const CallId& id,
                                uint32_t rank, Buffers buffers) {
   // A thread in Help sleeps until a message from another process arrives. A thread that waits for a transfer within its
   // process must therefore not call Help. For a reduction above kHelpedBytes, the thread does not call Help either,
   // because several workers reduce the received messages in parallel.
   const std::vector<MessageRank>& devices = group_->devices();
-  const bool is_local = key.pair && devices[key.pair->first].process == devices[key.pair->second].process;
-  const bool helps = !is_local && (key.pair || key.kind == Kind::kAllGather || key.bytes <= kHelpedBytes);
-  call->set_helps(helps);
-  Done done = [call](const Status& status) { call->End(status); };
-  const Result<DeviceGroup::Site> site = group_->Find(key, executor_, lists_, group_->devices()[rank_].process);
+  const bool is_local = call.pair && devices[call.pair->first].process == devices[call.pair->second].process;
+  const bool helps = !is_local && (call.pair || call.kind == Kind::kAllGather || call.bytes <= kHelpedBytes);
+  transfer->set_helps(helps);
+  Done done = [transfer](const Status& status) { transfer->End(status); };
+  const Result<DeviceGroup::Site> site = Find(call);
   if (!site.ok()) {
     done(site.status());
-  } else if (!key.pair || !JoinExchange(*call, site.value(), id, rank, buffers, done)) {
+  } else if (!call.pair || !JoinExchange(*transfer, site.value(), id, rank, buffers, done)) {
     const bool is_sent = executor_.messages().Arrive(site.value(), id, rank, std::move(buffers), done, Status(), helps);
-    call->set_helps(helps && is_sent);
+    transfer->set_helps(helps && is_sent);
   }
 }
 
 std::shared_ptr<Transfer> DeviceCommunicator::Send(const std::byte* bytes, int64_t size, uint32_t to,
-                                                   const std::string& name) {
+                                                   std::string_view name) {
   return Move(bytes, nullptr, size, rank_, to, name);
 }
 
 std::shared_ptr<Transfer> DeviceCommunicator::Receive(std::byte* bytes, int64_t size, uint32_t from,
-                                                      const std::string& name) {
+                                                      std::string_view name) {
   return Move(nullptr, bytes, size, from, rank_, name);
 }
 
@@ -224,17 +240,8 @@ void DeviceCommunicator::BeginOpen() {
     if (std::exchange(each.has_begun, true)) continue;
     std::byte* const result = each.sent != nullptr ? const_cast<std::byte*>(each.sent) : each.received;
     Begin(each.transfer,
-          {each.name,
-           "broadcast/flat/2",
-           "none",
-           "",
-           Kind::kAllReduce,
-           Reduction::kSum,
-           DType::kU8,
-           each.size,
-           true,
-           {{each.from, each.to}}},
-          each.id, each.from == rank_ ? 0 : 1, {{result}, {result}, nullptr, nullptr, true});
+          {each.name, Kind::kAllReduce, Reduction::kSum, DType::kU8, each.size, true, {{each.from, each.to}}}, each.id,
+          each.from == rank_ ? 0 : 1, {{result}, {result}, nullptr, nullptr, true});
   }
 }
 
@@ -258,11 +265,10 @@ bool DeviceCommunicator::ExchangeOpen(const CallId& id, const std::optional<std:
       buffers.results[leaf] = each.received;
     }
   }
-  const Result<DeviceGroup::Site> site = group_->Find(
-      {open_[0].name, "", "none", "", Kind::kAllToAll, Reduction::kSum, DType::kU8, open_[0].size, false, pair},
-      executor_, lists_, group_->devices()[rank_].process);
+  const Result<DeviceGroup::Site> site =
+      Find({open_[0].name, Kind::kAllToAll, Reduction::kSum, DType::kU8, open_[0].size, false, pair});
   const uint32_t rank = pair ? (rank_ == pair->first ? 0 : 1) : rank_;
-  if (!site.ok() || !executor_.messages().ExchangeAllToAll(site.value(), id, rank, buffers)) return false;
+  if (!site.ok() || !executor_.messages().Exchange(site.value(), id, rank, buffers)) return false;
   for (Open& each : open_) {
     each.has_begun = true;
     each.transfer->End(Status());
@@ -315,9 +321,13 @@ Status DeviceCommunicator::Exchange(const std::byte* sent, uint32_t to, std::byt
 
 // Opens a transfer, which is a broadcast in a group of two ranks.
 std::shared_ptr<Transfer> DeviceCommunicator::Move(const std::byte* sent, std::byte* received, int64_t size,
-                                                   uint32_t from, uint32_t to, const std::string& name) {
-  const CallId id{group_->PairId(from, to), transfers_[{from, to}]++, 0, failures_};
-  open_.push_back({from, to, sent, received, size, name, id});
+                                                   uint32_t from, uint32_t to, std::string_view name) {
+  const auto [at, is_first] = next_transfers_.try_emplace({from, to});
+  CallId& next = at->second;
+  if (is_first) next.communicator = group_->PairId(from, to);
+  next.iteration = failures_;
+  open_.push_back({from, to, sent, received, size, name, next});
+  ++next.launch;
   return open_.back().transfer;
 }
 

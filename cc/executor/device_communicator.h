@@ -20,6 +20,7 @@
 // Every wait ends at the executor's deadline at the latest.
 #pragma once
 
+#include <atomic>
 #include <condition_variable>
 #include <cstddef>
 #include <cstdint>
@@ -29,6 +30,7 @@
 #include <mutex>
 #include <optional>
 #include <string>
+#include <string_view>
 #include <tuple>
 #include <utility>
 #include <vector>
@@ -60,12 +62,9 @@ class DeviceGroup {
   // Identifies the transfers from one of the group's ranks to another.
   uint64_t PairId(uint32_t from, uint32_t to) const;
 
-  // Identifies a call site by the properties of its calls. Find makes the site on first use.
-  struct SiteKey {
-    std::string name;
-    std::string list;          // the name of the calls' list of messages; "" for an all-to-all
-    std::string plan;          // the list's plan, for error texts
-    std::string default_list;  // the name of the list that a trial compares `list` with; "" without a trial
+  // The properties of a call that all its devices know.
+  struct Call {
+    std::string_view name;  // of a string that is never destroyed
     Kind kind;
     Reduction reduction;
     DType dtype;
@@ -74,26 +73,39 @@ class DeviceGroup {
     // For a transfer: the ranks `from` and `to`. For an all-to-all of two ranks of the group: these two.
     std::optional<std::pair<uint32_t, uint32_t>> pair = std::nullopt;
 
-    bool operator<(const SiteKey& other) const {
-      return std::tie(list, plan, default_list, kind, reduction, dtype, bytes, is_in_place, pair, name) <
-             std::tie(other.list, other.plan, other.default_list, other.kind, other.reduction, other.dtype, other.bytes,
-                      other.is_in_place, other.pair, other.name);
-    }
+    auto Tie() const { return std::tie(bytes, kind, reduction, dtype, is_in_place, pair, name); }
+    bool operator==(const Call& other) const { return Tie() == other.Tie(); }
+  };
+  // The list of messages that a call runs.
+  struct Chosen {
+    std::string list, plan;         // the list's name, "" for an all-to-all; and the list's plan, for error texts
+    std::string default_list = "";  // the name of the list that a trial compares `list` with; "" without a trial
+
+    auto Tie() const { return std::tie(list, plan, default_list); }
   };
   using Site = std::shared_ptr<MessageSite>;
-  Result<Site> Find(const SiteKey& key, Executor& executor, MessageRegistry& lists, uint32_t process);
+  // Returns the site of such calls. Makes the site on first use.
+  Result<Site> Find(const Call& call, const Chosen& chosen, Executor& executor, MessageRegistry& lists,
+                    uint32_t process);
 
  private:
   static constexpr size_t kMostSites = 1024;
 
-  Result<Site> Make(const SiteKey& key, MessageGroup group, Executor& executor, MessageRegistry& lists,
-                    uint32_t process) const;
+  using SiteKey = std::pair<Call, Chosen>;
+  struct Precedes {
+    bool operator()(const SiteKey& one, const SiteKey& other) const {
+      return std::tuple_cat(one.first.Tie(), one.second.Tie()) < std::tuple_cat(other.first.Tie(), other.second.Tie());
+    }
+  };
+
+  Result<Site> Make(const Call& call, const Chosen& chosen, MessageGroup group, Executor& executor,
+                    MessageRegistry& lists, uint32_t process) const;
 
   const std::string name_;
   const std::vector<MessageRank> devices_;
   const uint64_t id_;
   std::mutex mutex_;
-  std::map<SiteKey, Site> sites_;
+  std::map<SiteKey, Site, Precedes> sites_;
 };
 
 // One device's part in a collective call or a transfer.
@@ -126,17 +138,20 @@ class Transfer {
 
 class DeviceCommunicator {
  public:
-  struct Chosen {
-    std::string list, plan;
-    std::string default_list = "";  // set if a trial compares `list` with this list
-  };
-  // Returns the list of messages that a collective runs, and the list's plan. `bytes`: the size of the collective's
-  // larger buffer.
+  using Call = DeviceGroup::Call;
+  using Chosen = DeviceGroup::Chosen;
+  // Returns the list of messages that a collective runs. `bytes`: the size of the collective's larger buffer.
   using ChooseList = std::function<Chosen(Kind kind, const DeviceGroup& group, int64_t bytes)>;
 
+  // `changes`: the number of times that `choose` has changed. Must outlive the communicator. Null: it never changes.
   DeviceCommunicator(Executor& executor, MessageRegistry& lists, ChooseList choose, std::shared_ptr<DeviceGroup> group,
-                     uint32_t rank)
-      : executor_(executor), lists_(lists), choose_(std::move(choose)), group_(std::move(group)), rank_(rank) {}
+                     uint32_t rank, const std::atomic<uint64_t>* changes = nullptr)
+      : executor_(executor),
+        lists_(lists),
+        choose_(std::move(choose)),
+        changes_(changes),
+        group_(std::move(group)),
+        rank_(rank) {}
 
   // Destroys the exchanges of transfers for which Wait was not called. Such a transfer and its exchange own each other,
   // so neither would be destroyed otherwise.
@@ -153,9 +168,9 @@ class DeviceCommunicator {
   // ReduceScatter and AllGather: `bytes` is the size of a rank's slice.
   Status ReduceScatter(const std::byte* operand, std::byte* result, int64_t bytes, DType dtype, Reduction reduction);
   Status AllGather(const std::byte* operand, std::byte* result, int64_t bytes);
-  // `name`: the name of the transfer's collective, for error texts.
-  std::shared_ptr<Transfer> Send(const std::byte* bytes, int64_t size, uint32_t to, const std::string& name);
-  std::shared_ptr<Transfer> Receive(std::byte* bytes, int64_t size, uint32_t from, const std::string& name);
+  // `name`: the name of the transfer's collective, for error texts; a string that is never destroyed.
+  std::shared_ptr<Transfer> Send(const std::byte* bytes, int64_t size, uint32_t to, std::string_view name);
+  std::shared_ptr<Transfer> Receive(std::byte* bytes, int64_t size, uint32_t from, std::string_view name);
   // Blocks until the transfer is over. If the transfer failed, also blocks until all other begun transfers are over,
   // because XLA frees their memory without waiting for them.
   Status Wait(const std::shared_ptr<Transfer>& transfer);
@@ -176,7 +191,7 @@ class DeviceCommunicator {
     const std::byte* sent;  // null if this rank receives
     std::byte* received;    // null if this rank sends
     int64_t size;
-    std::string name;
+    std::string_view name;
     CallId id;
     bool has_begun = false;
     std::shared_ptr<Transfer> transfer = std::make_shared<Transfer>();
@@ -187,22 +202,30 @@ class DeviceCommunicator {
   void EndExchanges();
   bool AreSwap() const;
   bool ExchangeOpen(const CallId& id, const std::optional<std::pair<uint32_t, uint32_t>>& pair);
-  Status Run(const DeviceGroup::SiteKey& key, const std::byte* operand, std::byte* result);
+  Result<DeviceGroup::Site> Find(const Call& call);
+  Status Run(const Call& call, const std::byte* operand, std::byte* result);
   bool JoinExchange(Transfer& transfer, const DeviceGroup::Site& site, const CallId& id, uint32_t rank,
                     const Buffers& buffers, const Done& done);
-  void Begin(const std::shared_ptr<Transfer>& call, const DeviceGroup::SiteKey& key, const CallId& id, uint32_t rank,
+  void Begin(const std::shared_ptr<Transfer>& transfer, const Call& call, const CallId& id, uint32_t rank,
              Buffers buffers);
   std::shared_ptr<Transfer> Move(const std::byte* sent, std::byte* received, int64_t size, uint32_t from, uint32_t to,
-                                 const std::string& name);
+                                 std::string_view name);
+
+  static constexpr size_t kMostKnown = 32;
 
   Executor& executor_;
   MessageRegistry& lists_;
   const ChooseList choose_;
+  const std::atomic<uint64_t>* const changes_;
   const std::shared_ptr<DeviceGroup> group_;
   const uint32_t rank_;
   uint32_t calls_ = 0, failures_ = 0;
   std::vector<Open> open_;
-  std::map<std::pair<uint32_t, uint32_t>, uint32_t> transfers_;  // by `from` and `to`: the number of transfers so far
+  std::map<std::pair<uint32_t, uint32_t>, CallId> next_transfers_;  // by `from` and `to`
+  // The sites of some earlier calls, because choosing a list takes longer than looking here. Valid for known_at_
+  // changes of choose_.
+  std::vector<std::pair<Call, DeviceGroup::Site>> known_;
+  uint64_t known_at_ = 0;
 };
 
 }  // namespace jaxcomm

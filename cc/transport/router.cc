@@ -50,14 +50,14 @@ void Router::Cancel(const CallId& call) {
   for (Transport* transport : transports_) transport->Cancel(call);
 }
 
-std::unique_ptr<PendingExchange> Router::Join(const Exchange& mine) {
+std::unique_ptr<PendingExchange> Router::Join(Exchange mine) {
   std::optional<uint32_t> route;
   for (size_t rank = 0; rank < mine.processes.size(); ++rank) {
     if (rank == mine.rank) continue;
     if (route.value_or(routes_[mine.processes[rank]]) != routes_[mine.processes[rank]]) return nullptr;
     route = routes_[mine.processes[rank]];
   }
-  return route ? transports_[*route]->Join(mine) : nullptr;
+  return route ? transports_[*route]->Join(std::move(mine)) : nullptr;
 }
 
 void Router::Expect() {

@@ -38,7 +38,7 @@ class Router : public Transport, public LossyTransport {
   bool MayKeep(uint32_t process) override { return transports_[routes_[process]]->MayKeep(process); }
   void Cancel(const CallId& call) override;
   // Returns null unless one transport reaches all other processes of the exchange.
-  std::unique_ptr<PendingExchange> Join(const Exchange& mine) override;
+  std::unique_ptr<PendingExchange> Join(Exchange mine) override;
   void Expect() override;
   void EndExpecting() override;
   // If the other processes are reached over several transports, this function only flushes, because a thread can wait

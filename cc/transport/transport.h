@@ -223,7 +223,7 @@ class Transport {
 
   // Joins an exchange, without waiting for the other ranks. If this process cannot join, returns null, and the exchange
   // fails on all ranks. The transport must outlive the result.
-  virtual std::unique_ptr<PendingExchange> Join(const Exchange& /*mine*/) { return nullptr; }
+  virtual std::unique_ptr<PendingExchange> Join(Exchange /*mine*/) { return nullptr; }
 
   // A thread calls Expect when it starts to wait for the messages of a call, and EndExpecting when it stops. For one
   // call, EndExpecting may run before Expect.

@@ -32,25 +32,30 @@ void WriteLabel(std::ostream& out, const SiteLabel& label) {
 
 }  // namespace
 
-void SiteStats::Calls::Add(const Calls& later) {
-  calls += later.calls;
-  after_arrival += later.after_arrival;
-  arrivals.resize(later.arrivals.size());
-  for (size_t rank = 0; rank < arrivals.size(); ++rank) arrivals[rank] += later.arrivals[rank];
+void SiteStats::Calls::Add(int64_t later, double their_after_arrival, const std::vector<double>& their_arrivals) {
+  calls += later;
+  after_arrival += their_after_arrival;
+  arrivals.resize(their_arrivals.size());
+  for (size_t rank = 0; rank < arrivals.size(); ++rank) arrivals[rank] += their_arrivals[rank];
 }
 
 void SiteStats::Record(CallRecord call, Clock::time_point now) {
   std::lock_guard<std::mutex> lock(mutex_);
-  wait_.resize(call.waits.size());
-  late_.resize(call.waits.size());
-  for (size_t rank = 0; rank < call.waits.size(); ++rank) wait_[rank] += call.waits[rank];
+  const size_t ranks = call.arrivals.size();
+  wait_.resize(ranks);
+  late_.resize(ranks);
+  const double last =
+      call.waits.empty() && ranks > 0 ? *std::max_element(call.arrivals.begin(), call.arrivals.end()) : 0;
+  for (size_t rank = 0; rank < ranks; ++rank) {
+    wait_[rank] += call.waits.empty() ? last - call.arrivals[rank] : call.waits[rank];
+  }
   for (const uint32_t rank : call.last) ++late_[rank];
   ++calls_;
   early_calls_ += call.is_early ? 1 : 0;
   lost_rail_calls_ += call.lacks_rail ? 1 : 0;
   transfer_ += call.after_arrival;
   early_share_ += call.early_share;
-  spans_.At(now).Add({1, call.after_arrival, call.arrivals});
+  spans_.At(now).Add(1, call.after_arrival, call.arrivals);
   recent_.push_back(std::move(call));
   if (recent_.size() > kKept) recent_.pop_front();
 }

@@ -54,13 +54,14 @@ struct CallRecord {
   static constexpr double kUnknown = std::numeric_limits<double>::quiet_NaN();
 
   std::vector<double> arrivals;  // by rank: seconds from the first rank's arrival to this rank's arrival
-  std::vector<double> waits;     // by rank: seconds until the last arrival (in the rank's group, if groups change)
-  std::vector<uint32_t> last;    // the rank that arrived last; if groups change, one per group
-  std::vector<double> own;       // by rank: seconds since the rank's previous call ended; empty unless groups change
-  double after_arrival = 0;      // seconds from the last arrival to the call's end, in the slowest group
-  double early_share = 0;        // share of the work that was done before the last arrival
-  bool is_early = false;         // whether the call ran the default schedule at a site with schedules for late ranks
-  bool lacks_rail = false;       // whether the call ran a schedule for a host that lacks a rail
+  // By rank, only if groups change: seconds until the last arrival in the rank's group. Empty: until the last arrival.
+  std::vector<double> waits;
+  std::vector<uint32_t> last;  // the rank that arrived last; if groups change, one per group
+  std::vector<double> own;     // by rank: seconds since the rank's previous call ended; empty unless groups change
+  double after_arrival = 0;    // seconds from the last arrival to the call's end, in the slowest group
+  double early_share = 0;      // share of the work that was done before the last arrival
+  bool is_early = false;       // whether the call ran the default schedule at a site with schedules for late ranks
+  bool lacks_rail = false;     // whether the call ran a schedule for a host that lacks a rail
   CallTimes call;
 };
 
@@ -101,7 +102,8 @@ class SiteStats {
  private:
   // Sums over the calls of a time span.
   struct Calls {
-    void Add(const Calls& later);
+    void Add(const Calls& later) { Add(later.calls, later.after_arrival, later.arrivals); }
+    void Add(int64_t calls, double after_arrival, const std::vector<double>& arrivals);
 
     int64_t calls = 0;
     double after_arrival = 0;

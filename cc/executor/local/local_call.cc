@@ -191,7 +191,6 @@ void LocalCall::Close(Clock::time_point now) {
   }
   for (uint32_t rank = 0; rank < ranks_.size(); ++rank) {
     record.arrivals.push_back(Seconds(ranks_[rank].at - first));
-    record.waits.push_back(Seconds(last - ranks_[rank].at));
     if (record.last.empty() && ranks_[rank].at == last) record.last.push_back(rank);
   }
   record.call = {0, number_, first};

@@ -77,7 +77,7 @@ bool MessageExecutor::Arrive(const std::shared_ptr<const MessageSite>& site, con
     return true;
   }
   const auto wait = helps ? OperandExchange::kLongestWait : kNoWait;
-  if (site->exchanging().reads == Reads::kAll && TryExchange(arriving, wait)) {  // others use JoinExchange
+  if (site->follows_plans() && TryExchange(arriving, wait)) {  // Exchange runs the exchanges of other calls
     arriving.done(Status());
     return false;
   }
@@ -105,11 +105,12 @@ bool MessageExecutor::EndExchange(std::unique_ptr<ExchangingRank> rank) {
   return true;
 }
 
-bool MessageExecutor::ExchangeAllToAll(const std::shared_ptr<const MessageSite>& site, const CallId& id, uint32_t rank,
-                                       const Buffers& buffers) {
+bool MessageExecutor::Exchange(const std::shared_ptr<const MessageSite>& site, const CallId& id, uint32_t rank,
+                               const Buffers& buffers, std::chrono::nanoseconds wait) {
+  if (site->exchanging().processes.empty() || site->follows_plans()) return false;
   const User user(driver_.users());
   const ArrivingRank arriving{site, id, rank, buffers, Done(), Clock::now(), Status()};
-  return Check(*site).ok() && TryExchange(arriving, OperandExchange::kLongestWait);
+  return Check(*site).ok() && TryExchange(arriving, wait);
 }
 
 // Returns whether an exchange has completed the rank's call.

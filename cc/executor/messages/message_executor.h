@@ -52,7 +52,7 @@ class MessageExecutor : public Transport::Events, public MessageCalls {
               const Status& refused = Status()) override;
   // Like the Arrive above, but the caller passes the call's `id`, which must be the same in all processes. With
   // `helps`, the caller must call Help next, because the arrival may be sent only in Help. Returns false if Help is not
-  // needed, because the call has completed without messages.
+  // needed, because the call follows the plan of the run and has completed by an exchange of operands.
   bool Arrive(const std::shared_ptr<const MessageSite>& site, const CallId& id, uint32_t rank, Buffers buffers,
               Done done, const Status& refused = Status(), bool helps = false);
 
@@ -71,10 +71,11 @@ class MessageExecutor : public Transport::Events, public MessageCalls {
   // Waits for the other ranks and ends the exchange. Returns false if the exchange has completed the call. If the
   // exchange fails, makes the rank join the call with messages and returns true; the caller must then call Help.
   bool EndExchange(std::unique_ptr<ExchangingRank> rank);
-  // Runs a rank's part in an all-to-all. Returns false if the ranks cannot exchange operands. In that case the results
-  // are undefined, and the caller must move the operands in other calls.
-  bool ExchangeAllToAll(const std::shared_ptr<const MessageSite>& site, const CallId& id, uint32_t rank,
-                        const Buffers& buffers);
+  // Runs a rank's call by an exchange of operands. Waits up to `wait` for the other ranks. Returns false if the ranks
+  // cannot exchange operands. In that case results apart from their operands are undefined, and the caller must call
+  // Arrive or, for an all-to-all, move the operands in other calls.
+  bool Exchange(const std::shared_ptr<const MessageSite>& site, const CallId& id, uint32_t rank, const Buffers& buffers,
+                std::chrono::nanoseconds wait = OperandExchange::kLongestWait);
   // Receives messages and runs their additions on this thread, which would otherwise only wait. Returns when `over`
   // returns true or after a short time. Returns false if another thread receives the messages.
   bool Help(const std::function<bool()>& over);

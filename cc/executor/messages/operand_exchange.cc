@@ -20,11 +20,7 @@ CallRecord RecordOf(const std::vector<Clock::time_point>& arrivals, const CallId
   CallRecord record;
   record.call = {HashOf(id), number, *first};
   record.arrivals.reserve(arrivals.size());
-  record.waits.reserve(arrivals.size());
-  for (const Clock::time_point at : arrivals) {
-    record.arrivals.push_back(Seconds(at - *first));
-    record.waits.push_back(Seconds(*last - at));
-  }
+  for (const Clock::time_point at : arrivals) record.arrivals.push_back(Seconds(at - *first));
   record.last = {static_cast<uint32_t>(last - arrivals.begin())};
   record.after_arrival = Seconds(Clock::now() - *last);
   return record;
@@ -39,7 +35,7 @@ bool OperandExchange::Join(Transport& transport, const CallMatcher& calls) try {
   rank_ = static_cast<size_t>(std::find(group().begin(), group().end(), arriving_.rank) - group().begin());
   // Allocates before this rank joins, because Finish must not fail for lack of memory.
   arrivals_.resize(group().size());
-  sources_.resize(group().size());
+  if (how.reads == Reads::kAll && site.collective().kind != Kind::kAllGather) sources_.resize(group().size());
   if (how.in_place && how.reads == Reads::kAll && site.collective().kind != Kind::kAllGather) {
     scratch_ = site.scratch().Take(site.layout().extent());
   }

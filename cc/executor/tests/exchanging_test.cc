@@ -38,8 +38,8 @@ class CountedShm : public Transport {
   void Cancel(const CallId& call) override { shm_.Cancel(call); }
   void Expect() override { shm_.Expect(); }
   void EndExpecting() override { shm_.EndExpecting(); }
-  std::unique_ptr<PendingExchange> Join(const Exchange& mine) override {
-    std::unique_ptr<PendingExchange> pending = exchanges_ ? shm_.Join(mine) : nullptr;
+  std::unique_ptr<PendingExchange> Join(Exchange mine) override {
+    std::unique_ptr<PendingExchange> pending = exchanges_ ? shm_.Join(std::move(mine)) : nullptr;
     return pending ? std::make_unique<Counted>(std::move(pending), exchanged) : nullptr;
   }
 

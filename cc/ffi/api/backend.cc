@@ -74,7 +74,10 @@ class Groups {
   void SetRules(ListRules rules) {
     std::lock_guard<std::mutex> lock(mutex_);
     rules_ = std::make_shared<const ListRules>(std::move(rules));
+    ++changes_;
   }
+  // The number of calls of SetRules.
+  const std::atomic<uint64_t>& changes() const { return changes_; }
   std::shared_ptr<const ListRules> rules() const {
     std::lock_guard<std::mutex> lock(mutex_);
     return rules_;
@@ -109,6 +112,7 @@ class Groups {
   std::map<std::vector<uint32_t>, uint32_t> instances_;                    // by devices: the number of groups made
   std::map<std::vector<uint32_t>, std::shared_ptr<DeviceGroup>> renewed_;  // by devices
   std::shared_ptr<const ListRules> rules_ = std::make_shared<const ListRules>();
+  std::atomic<uint64_t> changes_{0};
 };
 
 // Never destroyed; runtime.h has the reason.
@@ -121,7 +125,8 @@ std::shared_ptr<DeviceCommunicator> MakeCommunicator(std::shared_ptr<DeviceGroup
   const auto choose = [](Kind kind, const DeviceGroup& of, int64_t bytes) {
     return TheGroups().rules()->Choose(kind, of, bytes);
   };
-  return std::make_shared<DeviceCommunicator>(TheExecutor(), TheMessages(), choose, std::move(group), rank);
+  return std::make_shared<DeviceCommunicator>(TheExecutor(), TheMessages(), choose, std::move(group), rank,
+                                              &TheGroups().changes());
 }
 
 // A device's communicator, or the error that explains why the device has no communicator. XLA keeps a handle until
@@ -136,8 +141,9 @@ struct Handle {
   // generation.
   Status Check() {
     if (!communicator) return status;
-    Status found = TheJob().CheckNumber(job, "a collective over " + communicator->group().name());
-    if (!found.ok()) return found;
+    if (job != TheJob().number()) {
+      return TheJob().CheckNumber(job, "a collective over " + communicator->group().name());
+    }
     const uint64_t now = TheJob().generation();
     if (now == generation) return Status();
     if (!TheJob().started()) return InvalidArgument("the processes of the job are not connected.");

@@ -67,7 +67,6 @@ std::optional<CallRecord> RecordOf(const uint64_t* words, int64_t error, const P
   CallRecord record;
   for (uint32_t rank = 0; rank < ranks; ++rank) {
     record.arrivals.push_back(static_cast<double>(begin[rank] - first) * 1e-9);
-    record.waits.push_back(static_cast<double>(last - begin[rank]) * 1e-9);
   }
   record.last.push_back(static_cast<uint32_t>(std::max_element(begin, begin + ranks) - begin));
   record.after_arrival = static_cast<double>(std::max(*std::max_element(end, end + ranks), last) - last) * 1e-9;

@@ -17,6 +17,10 @@ using Clock = std::chrono::steady_clock;
 // While a rank waits for readers, it checks at this interval whether the other ranks are alive.
 constexpr std::chrono::milliseconds kLook{100};
 
+// Two ranks copy contents up to this size. Reading larger contents in place takes less time than copying them twice,
+// although the ranks then wait for each other once more. More than two ranks wait longer, so they copy what fits.
+constexpr int64_t kMostCopiedByTwo = 32 << 10;
+
 uint64_t TagOf(const CallId& call) { return (HashCallId()(call) << 32) | (uint64_t{1} << 32); }
 
 // Successive calls on a communicator use different rounds. The communicator's number is hashed, because the low bits of
@@ -55,12 +59,12 @@ ExchangeCell ReadCell(const ExchangeCell& cell) {
 
 class Exchanges::Pending final : public PendingExchange {
  public:
-  Pending(Exchanges& owner, const Exchange& mine, std::vector<Member> members)
+  Pending(Exchanges& owner, Exchange mine, std::vector<Member> members)
       : owner_(owner),
-        mine_(mine),
+        mine_(std::move(mine)),
         members_(std::move(members)),
-        tag_(TagOf(mine.call)),
-        state_(StateOf(mine, members_)),
+        tag_(TagOf(mine_.call)),
+        state_(StateOf(mine_, members_)),
         round_(state_, tag_, members_.size()) {
     exchanged_.reserve(members_.size());
   }
@@ -77,8 +81,10 @@ class Exchanges::Pending final : public PendingExchange {
     const CellPlace place = PlaceOf(*members_[mine_.rank].file, mine_, mine_.rank);
     ExchangeCell& cell = *place.cell;
     cell.bytes = Measured();
-    const bool fits = cell.bytes <= place.room;
-    if (!fits && !IsReadable()) return false;
+    const bool is_readable = IsReadable();
+    const int64_t room = is_readable && members_.size() == 2 ? std::min(place.room, kMostCopiedByTwo) : place.room;
+    const bool fits = cell.bytes <= room;
+    if (!fits && !is_readable) return false;
     cell.call = mine_.call;
     cell.fingerprint = mine_.fingerprint;
     cell.at = mine_.at.time_since_epoch();
@@ -176,11 +182,11 @@ class Exchanges::Pending final : public PendingExchange {
   std::vector<Exchanged> exchanged_;
 };
 
-std::unique_ptr<PendingExchange> Exchanges::Join(const Exchange& mine, std::vector<Member> members) {
+std::unique_ptr<PendingExchange> Exchanges::Join(Exchange mine, std::vector<Member> members) {
   if (members.size() > ExchangeRound::kMaxRanks) return nullptr;
   const Extent extent = Measure(mine.spans);
   if (!mine.in_place && extent.at + extent.bytes > Transport::kMaxExchanged) return nullptr;
-  auto pending = std::make_unique<Pending>(*this, mine, std::move(members));
+  auto pending = std::make_unique<Pending>(*this, std::move(mine), std::move(members));
   return pending->Enter() ? std::move(pending) : nullptr;
 }
 

@@ -38,7 +38,7 @@ class Exchanges {
       : memory_(std::move(memory)), cells_(kRounds * (1 + 2 * size_t{processes})) {}
 
   // Like Transport::Join. `members` has one entry per rank.
-  std::unique_ptr<PendingExchange> Join(const Exchange& mine, std::vector<Member> members);
+  std::unique_ptr<PendingExchange> Join(Exchange mine, std::vector<Member> members);
 
  private:
   class Pending;

@@ -130,7 +130,7 @@ void ShmTransport::Cancel(const CallId& id) {
   if (!unsent.empty() || !ended.early.empty()) shm::Ring(memory_->doorbell());
 }
 
-std::unique_ptr<PendingExchange> ShmTransport::Join(const Exchange& mine) {
+std::unique_ptr<PendingExchange> ShmTransport::Join(Exchange mine) {
   std::vector<shm::Exchanges::Member> members;
   members.reserve(mine.processes.size());
   {
@@ -149,7 +149,7 @@ std::unique_ptr<PendingExchange> ShmTransport::Join(const Exchange& mine) {
       members.push_back({peer->memory.get(), peer->can_read ? &peer->bytes : nullptr, peer->from.reads != 0, lives});
     }
   }
-  return exchanges_.Join(mine, std::move(members));
+  return exchanges_.Join(std::move(mine), std::move(members));
 }
 
 void ShmTransport::Work() {

@@ -72,7 +72,7 @@ class ShmTransport final : public Transport {
   void Flush() override;
   bool MayKeep(uint32_t process) override;
   void Cancel(const CallId& call) override;
-  std::unique_ptr<PendingExchange> Join(const Exchange& mine) override;
+  std::unique_ptr<PendingExchange> Join(Exchange mine) override;
   void Expect() override;
   void EndExpecting() override;
   void Help(std::chrono::nanoseconds limit, bool yields, const std::function<bool()>& over) override;
