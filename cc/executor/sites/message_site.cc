@@ -15,6 +15,11 @@ namespace {
 // operands are sent in messages, because several workers add messages faster than one thread adds an operand.
 constexpr int64_t kMostReadSum = int64_t{1} << 20;
 
+// In an exchange, each rank adds the operands of all ranks, although a rank's list may add only some of their elements.
+// Ranks exchange the operands of a sum with such a list only if the operands of all ranks together have at most this
+// size.
+constexpr int64_t kMostAdded = int64_t{1} << 20;
+
 // A time limit that follows the median exceeds the median by this factor, so that only the slowest calls lose bytes.
 constexpr double kTimeLimitOverMedian = 1.25;
 
@@ -206,7 +211,9 @@ void MessageSite::FindExchanging() {
     if (is_all_to_all) return true;
     if (is_gather || is_transfer) return is_one;
     if (found.in_place) return AddsInRankOrder(list) && is_pair && is_one && bytes <= kMostReadSum;
-    return collective_.kind == Kind::kReduceScatter ? AddsInRankOrder(list) : local.list->IsFlatSum();
+    if (collective_.kind == Kind::kReduceScatter) return AddsInRankOrder(list);
+    const auto ranks = static_cast<int64_t>(found.processes.size());
+    return local.list->IsFlatSum() || (AddsInRankOrder(list) && ranks * bytes <= kMostAdded);
   };
   if (may_exchange()) exchanging_ = std::move(found);
 }

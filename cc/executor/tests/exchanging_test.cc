@@ -208,7 +208,8 @@ TEST(ExchangingTest, BitsAreThoseOfASumByMessages) {
 TEST(ExchangingTest, LargeSumsAndOtherSchedulesRunWithMessages) {
   Job job(3);
   EXPECT_FALSE(job.MakeSite({100})[0]->exchanging().processes.empty());
-  EXPECT_TRUE(job.MakeSite({100}, "direct")[0]->exchanging().processes.empty());
+  EXPECT_FALSE(job.MakeSite({100}, "direct")[0]->exchanging().processes.empty());
+  EXPECT_TRUE(job.MakeSite({100}, "ring")[0]->exchanging().processes.empty());
   EXPECT_TRUE(job.MakeSite(Kind::kReduceScatter, "reduce_scatter/ring", 10, false)[0]->exchanging().processes.empty());
   EXPECT_TRUE(job.MakeSite({size_t{Transport::kMaxExchanged} / sizeof(float) + 1})[0]->exchanging().processes.empty());
   EXPECT_TRUE(job.MakeSite({0})[0]->exchanging().processes.empty());
@@ -228,6 +229,7 @@ TEST(ExchangingTest, EveryKindGivesTheBitsOfMessages) {
                            Case{Kind::kAllGather, "all_gather/direct", many, false, 3},
                            Case{Kind::kReduceScatter, "reduce_scatter/direct", 100, false, 3},
                            Case{Kind::kReduceScatter, "reduce_scatter/direct", many, false, 2},
+                           Case{Kind::kAllReduce, "all_reduce/direct", 100, false, 3},
                            Case{Kind::kAllReduce, "all_reduce/direct", many, false, 2},
                            Case{Kind::kAllReduce, "all_reduce/direct", many, true, 2}}) {
     SCOPED_TRACE(each.list + ", " + std::to_string(each.elements) + " elements");
