@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cstring>
+#include <new>
 #include <utility>
 
 #include "cc/base/hash.h"
@@ -24,9 +25,9 @@ constexpr int64_t kHelpedBytes = 1 << 20;
 constexpr int kHelpTimes = 20;
 
 // Names the reduction, so that errors distinguish calls that differ only in their reduction.
-std::string WhereOf(const DeviceGroup::Call& call) {
+std::string WhereOf(const DeviceGroup::Signature& call) {
   static constexpr const char* kReductions[] = {"sum", "maximum", "minimum", "product"};  // in the order of Reduction
-  const bool reduces = !call.pair && (call.kind == Kind::kAllReduce || call.kind == Kind::kReduceScatter);
+  const bool reduces = !call.is_transfer() && (call.kind == Kind::kAllReduce || call.kind == Kind::kReduceScatter);
   const std::string what = reduces ? kReductions[static_cast<int>(call.reduction)] : "collective";
   return "a " + what + " of the program's own";
 }
@@ -34,7 +35,7 @@ std::string WhereOf(const DeviceGroup::Call& call) {
 // Returns the hash of the step to which a call belongs. XLA does not report which program makes a call, so all equal
 // calls count as calls of one step. Most programs make each call once per step, so the time between two equal calls is
 // the time of a step (PlanSelector::Periods).
-uint64_t StepOf(uint64_t group, const DeviceGroup::Call& call) {
+uint64_t StepOf(uint64_t group, const DeviceGroup::Signature& call) {
   return Hash(std::to_string(group) + "|" + std::string(call.name) + "|" +
               std::to_string(static_cast<int>(call.reduction)) + "|" + std::to_string(static_cast<int>(call.dtype)) +
               "|" + std::to_string(call.bytes));
@@ -59,7 +60,7 @@ uint64_t DeviceGroup::PairId(uint32_t from, uint32_t to) const {
   return Hash("transfer|" + std::to_string(id_) + "|" + std::to_string(from) + "|" + std::to_string(to));
 }
 
-Result<DeviceGroup::Site> DeviceGroup::Find(const Call& call, const Chosen& chosen, Executor& executor,
+Result<DeviceGroup::Site> DeviceGroup::Find(const Signature& call, const ChosenList& chosen, Executor& executor,
                                             MessageRegistry& lists, uint32_t process) {
   const SiteKey key(call, chosen);
   std::lock_guard<std::mutex> lock(mutex_);
@@ -83,7 +84,7 @@ Result<DeviceGroup::Site> DeviceGroup::Find(const Call& call, const Chosen& chos
   return made;
 }
 
-Result<DeviceGroup::Site> DeviceGroup::Make(const Call& call, const Chosen& chosen, MessageGroup group,
+Result<DeviceGroup::Site> DeviceGroup::Make(const Signature& call, const ChosenList& chosen, MessageGroup group,
                                             Executor& executor, MessageRegistry& lists, uint32_t process) const {
   MessageSite::Label label{std::string(call.name), name_, chosen.plan, WhereOf(call)};
   const std::vector<Leaf> leaves(call.kind == Kind::kAllToAll ? group.ranks.size() - 1 : 1, {call.dtype, call.bytes});
@@ -148,14 +149,14 @@ Status DeviceCommunicator::AllGather(const std::byte* operand, std::byte* result
   return Run({"all-gather", Kind::kAllGather, Reduction::kSum, DType::kU8, bytes, false}, operand, result);
 }
 
-Result<DeviceGroup::Site> DeviceCommunicator::Find(const Call& call) {
+Result<DeviceGroup::Site> DeviceCommunicator::Find(const Signature& call) {
   const uint64_t changes = changes_ == nullptr ? 0 : changes_->load();
   if (std::exchange(known_at_, changes) != changes) known_.clear();
   for (const auto& [known, site] : known_) {
     if (known == call) return site;
   }
-  Chosen chosen{"", "none"};
-  if (call.pair && call.kind == Kind::kAllReduce) {
+  ChosenList chosen{"", "none"};
+  if (call.is_transfer()) {
     chosen.list = "broadcast/flat/2";
   } else if (call.kind != Kind::kAllToAll) {
     chosen = choose_(call.kind, *group_, call.kind == Kind::kAllReduce ? call.bytes : call.bytes * size());
@@ -167,25 +168,26 @@ Result<DeviceGroup::Site> DeviceCommunicator::Find(const Call& call) {
   return site;
 }
 
-Status DeviceCommunicator::Run(const Call& call, const std::byte* operand, std::byte* result) {
+Status DeviceCommunicator::Run(const Signature& call, const std::byte* operand, std::byte* result) {
   if (size() == 1 || call.bytes == 0) {
     std::memmove(result, operand, static_cast<size_t>(call.bytes));
     return Status();
   }
   const CallId id{group_->id(), calls_++, /*site=*/failures_, /*iteration=*/0};
   Buffers buffers{{operand}, {result}, nullptr, nullptr, true};
-  if (const Result<DeviceGroup::Site> site = Find(call); site.ok()) {
-    if (executor_.messages().Exchange(site.value(), id, rank_, buffers)) return Status();
-  }
+  const Clock::time_point at = Clock::now();
+  const Result<DeviceGroup::Site> site = Find(call);
+  if (site.ok() && executor_.messages().ExchangeOperands(site.value(), id, rank_, buffers, at)) return Status();
   const auto transfer = std::make_shared<Transfer>();
-  Begin(transfer, call, id, rank_, std::move(buffers));
+  Begin(transfer, call, site, id, rank_, std::move(buffers), at);
   Status status = transfer->Wait(executor_);
   Count(status);
   return status;
 }
 
-void DeviceCommunicator::Begin(const std::shared_ptr<Transfer>& transfer, const Call& call, const CallId& id,
-                               uint32_t rank, Buffers buffers) {
+void DeviceCommunicator::Begin(const std::shared_ptr<Transfer>& transfer, const Signature& call,
+                               const Result<DeviceGroup::Site>& site, const CallId& id, uint32_t rank, Buffers buffers,
+                               Clock::time_point at) {
   // A thread in Help sleeps until a message from another process arrives. A thread that waits for a transfer within its
   // process must therefore not call Help. For a reduction above kHelpedBytes, the thread does not call Help either,
   // because several workers reduce the received messages in parallel.
@@ -194,30 +196,30 @@ void DeviceCommunicator::Begin(const std::shared_ptr<Transfer>& transfer, const 
   const bool helps = !is_local && (call.pair || call.kind == Kind::kAllGather || call.bytes <= kHelpedBytes);
   transfer->set_helps(helps);
   Done done = [transfer](const Status& status) { transfer->End(status); };
-  const Result<DeviceGroup::Site> site = Find(call);
   if (!site.ok()) {
     done(site.status());
-  } else if (!call.pair || !JoinExchange(*transfer, site.value(), id, rank, buffers, done)) {
-    const bool is_sent = executor_.messages().Arrive(site.value(), id, rank, std::move(buffers), done, Status(), helps);
+  } else if (!call.pair || !JoinExchange(*transfer, site.value(), id, rank, buffers, done, at)) {
+    const bool is_sent =
+        executor_.messages().Arrive(site.value(), id, rank, std::move(buffers), done, Status(), helps, at);
     transfer->set_helps(helps && is_sent);
   }
 }
 
 std::shared_ptr<Transfer> DeviceCommunicator::Send(const std::byte* bytes, int64_t size, uint32_t to,
                                                    std::string_view name) {
-  return Move(bytes, nullptr, size, rank_, to, name);
+  return Record(bytes, nullptr, size, rank_, to, name);
 }
 
 std::shared_ptr<Transfer> DeviceCommunicator::Receive(std::byte* bytes, int64_t size, uint32_t from,
                                                       std::string_view name) {
-  return Move(nullptr, bytes, size, from, rank_, name);
+  return Record(nullptr, bytes, size, from, rank_, name);
 }
 
 // Makes the rank join an exchange, which moves the transfer's bytes without messages. Returns false if the ranks cannot
 // exchange bytes.
 bool DeviceCommunicator::JoinExchange(Transfer& transfer, const DeviceGroup::Site& site, const CallId& id,
-                                      uint32_t rank, const Buffers& buffers, const Done& done) {
-  transfer.set_exchanging(executor_.messages().JoinExchange(site, id, rank, buffers, done));
+                                      uint32_t rank, const Buffers& buffers, const Done& done, Clock::time_point at) {
+  transfer.set_exchanging(executor_.messages().JoinExchange(site, id, rank, buffers, done, at));
   return transfer.is_exchanging();
 }
 
@@ -226,37 +228,45 @@ bool DeviceCommunicator::JoinExchange(Transfer& transfer, const DeviceGroup::Sit
 // send to each other would deadlock if sends ended first.
 void DeviceCommunicator::EndExchanges() {
   for (const bool receives : {true, false}) {
-    for (const Open& each : open_) {
+    for (const OpenTransfer& each : open_) {
       Transfer& transfer = *each.transfer;
       if (transfer.is_exchanging() && transfer.receives() == receives) transfer.EndExchange(executor_);
     }
   }
 }
 
-// Begins the open transfers that have not begun. The const_cast is safe, because a broadcast never stores to the
-// sender's result.
+// Begins the open transfers that have not begun. Every transfer then ends. The const_cast is safe, because a broadcast
+// never stores to the sender's result.
 void DeviceCommunicator::BeginOpen() {
-  for (Open& each : open_) {
+  for (OpenTransfer& each : open_) {
     if (std::exchange(each.has_begun, true)) continue;
     std::byte* const result = each.sent != nullptr ? const_cast<std::byte*>(each.sent) : each.received;
-    Begin(each.transfer,
-          {each.name, Kind::kAllReduce, Reduction::kSum, DType::kU8, each.size, true, {{each.from, each.to}}}, each.id,
-          each.from == rank_ ? 0 : 1, {{result}, {result}, nullptr, nullptr, true});
+    const std::pair<uint32_t, uint32_t> pair(each.from, each.to);
+    const Signature call{each.name, Kind::kAllReduce, Reduction::kSum, DType::kU8, each.size, true, pair};
+    try {
+      Begin(each.transfer, call, Find(call), each.id, each.from == rank_ ? 0 : 1,
+            {{result}, {result}, nullptr, nullptr, true}, each.at);
+    } catch (const std::bad_alloc&) {
+      each.transfer->End(NoMemory{{std::string(each.name), group_->name(), "none"}, rank_}.status());
+    }
   }
 }
 
-// Whether the open transfers are two that have not begun, and that move as many bytes to another rank as from it.
-bool DeviceCommunicator::AreSwap() const {
+// Whether exactly two transfers are open, neither has begun, and they go to and from the same other rank.
+bool DeviceCommunicator::IsSwap() const {
   return open_.size() == 2 && !open_[0].has_begun && !open_[1].has_begun && open_[0].from == open_[1].to &&
-         open_[0].to == open_[1].from && open_[0].from != open_[0].to && open_[0].size == open_[1].size;
+         open_[0].to == open_[1].from && open_[0].from != open_[0].to;
 }
 
-// Completes all open transfers by an exchange of all ranks, or of two. This rank has a transfer to and one from each of
-// the others, all of the same size. Returns false if the ranks cannot exchange bytes.
-bool DeviceCommunicator::ExchangeOpen(const CallId& id, const std::optional<std::pair<uint32_t, uint32_t>>& pair) {
+// Completes all open transfers by an exchange of all ranks or of the two ranks in `pair`, if the transfers have equal
+// sizes and the ranks can exchange bytes. This rank must have one transfer to and one from each of the others.
+void DeviceCommunicator::ExchangeOpen(const CallId& id, const std::optional<std::pair<uint32_t, uint32_t>>& pair) try {
+  for (const OpenTransfer& each : open_) {
+    if (each.size != open_[0].size) return;
+  }
   const size_t others = open_.size() / 2;
   Buffers buffers{std::vector<const std::byte*>(others), std::vector<std::byte*>(others), nullptr, nullptr, true};
-  for (const Open& each : open_) {
+  for (const OpenTransfer& each : open_) {
     const uint32_t other = each.from == rank_ ? each.to : each.from;
     const size_t leaf = pair ? 0 : other - (other > rank_ ? 1 : 0);
     if (each.from == rank_) {
@@ -268,23 +278,30 @@ bool DeviceCommunicator::ExchangeOpen(const CallId& id, const std::optional<std:
   const Result<DeviceGroup::Site> site =
       Find({open_[0].name, Kind::kAllToAll, Reduction::kSum, DType::kU8, open_[0].size, false, pair});
   const uint32_t rank = pair ? (rank_ == pair->first ? 0 : 1) : rank_;
-  if (!site.ok() || !executor_.messages().Exchange(site.value(), id, rank, buffers)) return false;
-  for (Open& each : open_) {
+  if (!site.ok() || !executor_.messages().ExchangeOperands(site.value(), id, rank, buffers, open_[0].at)) return;
+  for (OpenTransfer& each : open_) {
     each.has_begun = true;
     each.transfer->End(Status());
   }
-  return true;
+} catch (const std::bad_alloc&) {  // the transfers can still begin one by one
+}
+
+void DeviceCommunicator::FailRecorded(const Status& why) {
+  for (OpenTransfer& each : open_) {
+    if (!std::exchange(each.has_begun, true)) each.transfer->End(why);
+  }
 }
 
 Status DeviceCommunicator::Wait(const std::shared_ptr<Transfer>& transfer) {
-  if (AreSwap()) {
-    const Open& first = open_[0].from < open_[0].to ? open_[0] : open_[1];
+  if (IsSwap()) {
+    const OpenTransfer& first = open_[0].from < open_[0].to ? open_[0] : open_[1];
     ExchangeOpen(first.id, std::pair(first.from, first.to));
   }
   BeginOpen();
   EndExchanges();
   const Status status = transfer->Wait(executor_);
-  const auto at = std::find_if(open_.begin(), open_.end(), [&](const Open& each) { return each.transfer == transfer; });
+  const auto at =
+      std::find_if(open_.begin(), open_.end(), [&](const OpenTransfer& each) { return each.transfer == transfer; });
   if (at == open_.end()) return status;  // EndOpen has already counted the transfer
   open_.erase(at);
   Count(status);
@@ -300,7 +317,7 @@ void DeviceCommunicator::CouldNotBegin() {
 void DeviceCommunicator::EndOpen() {
   BeginOpen();
   EndExchanges();
-  for (const Open& each : std::exchange(open_, {})) Count(each.transfer->Wait(executor_));
+  for (const OpenTransfer& each : std::exchange(open_, {})) Count(each.transfer->Wait(executor_));
 }
 
 Status DeviceCommunicator::Exchange(const std::byte* sent, uint32_t to, std::byte* received, uint32_t from,
@@ -310,7 +327,8 @@ Status DeviceCommunicator::Exchange(const std::byte* sent, uint32_t to, std::byt
   Status result;
   if (to != (rank_ + this->size() - 1) % this->size()) return result;
   const CallId id{group_->id(), calls_++, /*site=*/failures_, /*iteration=*/0};
-  if (open_.size() == 2 * (size_t{this->size()} - 1) && this->size() > 2) ExchangeOpen(id, std::nullopt);
+  const bool is_pair = this->size() == 2;  // Wait exchanges the bytes of two ranks
+  if (!is_pair && open_.size() == 2 * (size_t{this->size()} - 1)) ExchangeOpen(id, std::nullopt);
   while (!open_.empty()) {
     const std::shared_ptr<Transfer> transfer = open_.front().transfer;
     const Status status = Wait(transfer);
@@ -319,15 +337,16 @@ Status DeviceCommunicator::Exchange(const std::byte* sent, uint32_t to, std::byt
   return result;
 }
 
-// Opens a transfer, which is a broadcast in a group of two ranks.
-std::shared_ptr<Transfer> DeviceCommunicator::Move(const std::byte* sent, std::byte* received, int64_t size,
-                                                   uint32_t from, uint32_t to, std::string_view name) {
+// Records a transfer, which is a broadcast in a group of two ranks.
+std::shared_ptr<Transfer> DeviceCommunicator::Record(const std::byte* sent, std::byte* received, int64_t size,
+                                                     uint32_t from, uint32_t to, std::string_view name) {
   const auto [at, is_first] = next_transfers_.try_emplace({from, to});
   CallId& next = at->second;
   if (is_first) next.communicator = group_->PairId(from, to);
   next.iteration = failures_;
-  open_.push_back({from, to, sent, received, size, name, next});
+  const CallId id = next;
   ++next.launch;
+  open_.push_back({from, to, sent, received, size, name, id});
   return open_.back().transfer;
 }
 

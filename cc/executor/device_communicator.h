@@ -1,5 +1,5 @@
 // Runs one device's collectives in a group of devices, through the interface that XLA needs. Collectives block until
-// they have ended; Send and Receive return at once.
+// they have ended. Send and Receive only record a transfer; the next Wait begins all recorded transfers.
 //
 //   auto group = std::make_shared<DeviceGroup>("processes 0,1,2,3", devices, /*instance=*/0);
 //   DeviceCommunicator communicator(executor, lists, choose, group, /*rank=*/2);
@@ -13,8 +13,9 @@
 // calls: devices with different numbers of failed calls never join one call. An all-reduce with the plan kAuto follows
 // the run's current plan (plan_selector.h). All devices switch to another plan at the same call number.
 //
-// Transfers begin when a rank waits for one of them. If two ranks send to each other, and in an all-to-all, the ranks
-// exchange their bytes at once (operand_exchange.h). If they cannot, each transfer is a call of its own.
+// A device waits for its transfers before it makes another call. Two ranks that send each other equally many bytes, and
+// the ranks of an all-to-all, exchange these bytes in one call without messages (operand_exchange.h). If they cannot,
+// each transfer is a call of its own.
 //
 // Only one thread at a time uses a communicator. In a process, all communicators of a group share one DeviceGroup.
 // Every wait ends at the executor's deadline at the latest.
@@ -62,8 +63,8 @@ class DeviceGroup {
   // Identifies the transfers from one of the group's ranks to another.
   uint64_t PairId(uint32_t from, uint32_t to) const;
 
-  // The properties of a call that all its devices know.
-  struct Call {
+  // The properties of a call that determine its site, apart from its list of messages.
+  struct Signature {
     std::string_view name;  // of a string that is never destroyed
     Kind kind;
     Reduction reduction;
@@ -73,11 +74,12 @@ class DeviceGroup {
     // For a transfer: the ranks `from` and `to`. For an all-to-all of two ranks of the group: these two.
     std::optional<std::pair<uint32_t, uint32_t>> pair = std::nullopt;
 
+    bool is_transfer() const { return pair && kind != Kind::kAllToAll; }
     auto Tie() const { return std::tie(bytes, kind, reduction, dtype, is_in_place, pair, name); }
-    bool operator==(const Call& other) const { return Tie() == other.Tie(); }
+    bool operator==(const Signature& other) const { return Tie() == other.Tie(); }
   };
   // The list of messages that a call runs.
-  struct Chosen {
+  struct ChosenList {
     std::string list, plan;         // the list's name, "" for an all-to-all; and the list's plan, for error texts
     std::string default_list = "";  // the name of the list that a trial compares `list` with; "" without a trial
 
@@ -85,20 +87,20 @@ class DeviceGroup {
   };
   using Site = std::shared_ptr<MessageSite>;
   // Returns the site of such calls. Makes the site on first use.
-  Result<Site> Find(const Call& call, const Chosen& chosen, Executor& executor, MessageRegistry& lists,
+  Result<Site> Find(const Signature& call, const ChosenList& chosen, Executor& executor, MessageRegistry& lists,
                     uint32_t process);
 
  private:
   static constexpr size_t kMostSites = 1024;
 
-  using SiteKey = std::pair<Call, Chosen>;
+  using SiteKey = std::pair<Signature, ChosenList>;
   struct Precedes {
     bool operator()(const SiteKey& one, const SiteKey& other) const {
       return std::tuple_cat(one.first.Tie(), one.second.Tie()) < std::tuple_cat(other.first.Tie(), other.second.Tie());
     }
   };
 
-  Result<Site> Make(const Call& call, const Chosen& chosen, MessageGroup group, Executor& executor,
+  Result<Site> Make(const Signature& call, const ChosenList& chosen, MessageGroup group, Executor& executor,
                     MessageRegistry& lists, uint32_t process) const;
 
   const std::string name_;
@@ -138,12 +140,13 @@ class Transfer {
 
 class DeviceCommunicator {
  public:
-  using Call = DeviceGroup::Call;
-  using Chosen = DeviceGroup::Chosen;
+  using Signature = DeviceGroup::Signature;
+  using ChosenList = DeviceGroup::ChosenList;
   // Returns the list of messages that a collective runs. `bytes`: the size of the collective's larger buffer.
-  using ChooseList = std::function<Chosen(Kind kind, const DeviceGroup& group, int64_t bytes)>;
+  using ChooseList = std::function<ChosenList(Kind kind, const DeviceGroup& group, int64_t bytes)>;
 
-  // `changes`: the number of times that `choose` has changed. Must outlive the communicator. Null: it never changes.
+  // `changes`: counts the times at which the answers of `choose` may have changed; null if they never change. Must
+  // outlive the communicator.
   DeviceCommunicator(Executor& executor, MessageRegistry& lists, ChooseList choose, std::shared_ptr<DeviceGroup> group,
                      uint32_t rank, const std::atomic<uint64_t>* changes = nullptr)
       : executor_(executor),
@@ -156,7 +159,7 @@ class DeviceCommunicator {
   // Destroys the exchanges of transfers for which Wait was not called. Such a transfer and its exchange own each other,
   // so neither would be destroyed otherwise.
   ~DeviceCommunicator() {
-    for (const Open& each : open_) each.transfer->set_exchanging(nullptr);
+    for (const OpenTransfer& each : open_) each.transfer->set_exchanging(nullptr);
   }
 
   const DeviceGroup& group() const { return *group_; }
@@ -176,23 +179,27 @@ class DeviceCommunicator {
   Status Wait(const std::shared_ptr<Transfer>& transfer);
   // Runs one part of an all-to-all: sends `size` bytes to rank `to`, and receives `size` bytes from rank `from`. XLA
   // calls Exchange once for each other rank; `to` runs from rank() + 1 to rank() - 1, modulo size(). XLA keeps the
-  // memory until the last part returns, so the parts run concurrently in the last part, which blocks.
+  // memory until the last part returns. Therefore the first parts only record their transfers, and the last part runs
+  // all of them.
   Status Exchange(const std::byte* sent, uint32_t to, std::byte* received, uint32_t from, int64_t size);
-  // Called if a call or a Wait has thrown an exception, so that XLA gets an error. Counts the failure, then waits for
-  // all begun transfers.
+  // Fails the recorded transfers that have not begun. Wait then returns the error.
+  void FailRecorded(const Status& why);
+  // Called if a call or a Wait has thrown an exception, so that XLA gets an error. Counts the failure, then runs all
+  // recorded transfers.
   void CouldNotBegin();
   // Called when a call of the device has ended. Counts the call as failed if `status` is an error.
   void Count(const Status& status) { failures_ += status.ok() ? 0 : 1; }
 
  private:
-  // A transfer for which Wait has not returned.
-  struct Open {
+  // A recorded transfer for which Wait has not returned.
+  struct OpenTransfer {
     uint32_t from, to;
     const std::byte* sent;  // null if this rank receives
     std::byte* received;    // null if this rank sends
     int64_t size;
     std::string_view name;
     CallId id;
+    Clock::time_point at = Clock::now();
     bool has_begun = false;
     std::shared_ptr<Transfer> transfer = std::make_shared<Transfer>();
   };
@@ -200,16 +207,16 @@ class DeviceCommunicator {
   void BeginOpen();
   void EndOpen();
   void EndExchanges();
-  bool AreSwap() const;
-  bool ExchangeOpen(const CallId& id, const std::optional<std::pair<uint32_t, uint32_t>>& pair);
-  Result<DeviceGroup::Site> Find(const Call& call);
-  Status Run(const Call& call, const std::byte* operand, std::byte* result);
+  bool IsSwap() const;
+  void ExchangeOpen(const CallId& id, const std::optional<std::pair<uint32_t, uint32_t>>& pair);
+  Result<DeviceGroup::Site> Find(const Signature& call);
+  Status Run(const Signature& call, const std::byte* operand, std::byte* result);
   bool JoinExchange(Transfer& transfer, const DeviceGroup::Site& site, const CallId& id, uint32_t rank,
-                    const Buffers& buffers, const Done& done);
-  void Begin(const std::shared_ptr<Transfer>& transfer, const Call& call, const CallId& id, uint32_t rank,
-             Buffers buffers);
-  std::shared_ptr<Transfer> Move(const std::byte* sent, std::byte* received, int64_t size, uint32_t from, uint32_t to,
-                                 std::string_view name);
+                    const Buffers& buffers, const Done& done, Clock::time_point at);
+  void Begin(const std::shared_ptr<Transfer>& transfer, const Signature& call, const Result<DeviceGroup::Site>& site,
+             const CallId& id, uint32_t rank, Buffers buffers, Clock::time_point at);
+  std::shared_ptr<Transfer> Record(const std::byte* sent, std::byte* received, int64_t size, uint32_t from, uint32_t to,
+                                   std::string_view name);
 
   static constexpr size_t kMostKnown = 32;
 
@@ -220,11 +227,10 @@ class DeviceCommunicator {
   const std::shared_ptr<DeviceGroup> group_;
   const uint32_t rank_;
   uint32_t calls_ = 0, failures_ = 0;
-  std::vector<Open> open_;
+  std::vector<OpenTransfer> open_;
   std::map<std::pair<uint32_t, uint32_t>, CallId> next_transfers_;  // by `from` and `to`
-  // The sites of some earlier calls, because choosing a list takes longer than looking here. Valid for known_at_
-  // changes of choose_.
-  std::vector<std::pair<Call, DeviceGroup::Site>> known_;
+  // Caches sites, because choose_ is slow. Cleared when the number of changes differs from known_at_.
+  std::vector<std::pair<Signature, DeviceGroup::Site>> known_;
   uint64_t known_at_ = 0;
 };
 

@@ -1,7 +1,8 @@
 // Chooses the list of messages that a collective of an unchanged program runs.
 //
 //   ListRules rules{/*flat_bytes=*/16 << 10, ...};
-//   DeviceCommunicator::Chosen chosen = rules.Choose(Kind::kAllReduce, group, bytes);   // bytes of the whole buffer
+//   DeviceCommunicator::ChosenList chosen = rules.Choose(Kind::kAllReduce, group, bytes);   // bytes of the whole
+//   buffer
 #pragma once
 
 #include <algorithm>
@@ -34,9 +35,9 @@ struct ListRules {
   std::map<int64_t, Planned> planned;
   bool tries = false;  // whether a trial compares the plan's schedules with the default schedules
 
-  DeviceCommunicator::Chosen Choose(Kind kind, const DeviceGroup& group, int64_t bytes) const {
+  DeviceCommunicator::ChosenList Choose(Kind kind, const DeviceGroup& group, int64_t bytes) const {
     const std::vector<MessageRank>& devices = group.devices();
-    const DeviceCommunicator::Chosen usual = ChooseUsual(kind, devices, bytes);
+    const DeviceCommunicator::ChosenList usual = ChooseUsual(kind, devices, bytes);
     if (kind == Kind::kAllReduce && ranks == devices.size() && !planned.empty()) {
       const auto& [list, schedule] = std::prev(planned.upper_bound(bytes))->second;
       if (!list.empty()) return {list, plan, tries && schedule != usual.plan ? usual.list : ""};
@@ -45,7 +46,7 @@ struct ListRules {
   }
 
  private:
-  DeviceCommunicator::Chosen ChooseUsual(Kind kind, const std::vector<MessageRank>& devices, int64_t bytes) const {
+  DeviceCommunicator::ChosenList ChooseUsual(Kind kind, const std::vector<MessageRank>& devices, int64_t bytes) const {
     const bool is_switched = kind == Kind::kAllReduce && plan == kAuto && AreInOrder(devices);
     const std::string number = "/" + std::to_string(devices.size());
     const bool is_flat = IsFlat(devices, bytes);

@@ -49,7 +49,7 @@ TEST(ListRules, ATrialComparesAPlansScheduleWithAnotherDefault) {
 
 TEST(ListRules, AutoIsForAllReducesWhoseRanksAreInTheOrderOfTheirDevices) {
   const ListRules rules{16, 0, 64, 64, "auto", 0, {}};
-  const DeviceCommunicator::Chosen chosen = rules.Choose(Kind::kAllReduce, Group({0, 1, 2, 3}), 100);
+  const DeviceCommunicator::ChosenList chosen = rules.Choose(Kind::kAllReduce, Group({0, 1, 2, 3}), 100);
   EXPECT_EQ(chosen.list, "all_reduce/direct/4");
   EXPECT_EQ(chosen.plan, "auto");
   EXPECT_EQ(rules.Choose(Kind::kAllReduce, Group({1, 0, 2, 3}), 100).plan, "direct");

@@ -101,12 +101,12 @@ using Received = std::function<void(const Status&, std::shared_ptr<const std::by
 // receiving process has ended.
 using Sent = std::function<void(const Status&)>;
 
-// The bytes that each rank reads in an exchange.
-enum class Reads {
-  kAll,       // the bytes of all ranks
-  kTransfer,  // rank 1 reads the bytes of rank 0, and no other bytes are read; two processes may have several of these
-  kOwnSpans,  // each rank has a span for each other rank, by rank, and reads the spans for it; all spans have the same
-              // size, and the spans of all ranks are at the same offsets
+// The bytes that the ranks of an exchange read.
+enum class ReadPattern {
+  kAll,            // each rank reads the bytes of all ranks
+  kTransfer,       // rank 1 reads the bytes of rank 0; two processes may have several open exchanges of this kind
+  kSpanPerReader,  // each rank has one span for each other rank, in rank order, and reads the spans that the other
+                   // ranks have for it; all spans have the same size, and are at the same offsets on all ranks
 };
 
 // One process's part in an exchange. In an exchange, the processes of a group read each other's bytes.
@@ -118,10 +118,10 @@ struct Exchange {
   std::vector<ConstSpan> spans;
   std::chrono::steady_clock::time_point at;  // time at which this rank arrived
   // false: the bytes are copied, and at most kMaxExchanged are allowed. true: the other processes may read the bytes in
-  // place. The bytes may then have any size, and must not change before Finish returns. Except with kOwnSpans, they
-  // must be in one span.
+  // place. The bytes may then have any size, and must not change before Finish returns. Except with kSpanPerReader,
+  // they must be in one span.
   bool in_place = false;
-  Reads reads = Reads::kAll;
+  ReadPattern reads = ReadPattern::kAll;
 };
 
 // Copies bytes of another process's memory.
@@ -133,8 +133,8 @@ class MemoryReader {
 };
 
 // The bytes of one rank. Byte i is at the address bytes + i. If `reader` is null, the bytes are in this process.
-// Otherwise the bytes are in another process, and only `reader` can read them. With Reads::kOwnSpans, only the bytes of
-// the span for this rank; none if they are of this rank itself.
+// Otherwise the bytes are in another process, and only `reader` can read them. With kSpanPerReader, these are only the
+// bytes that the rank has for this rank, and there are none from this rank to itself.
 struct Exchanged {
   const std::byte* bytes;
   int64_t size;

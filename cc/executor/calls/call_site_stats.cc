@@ -30,13 +30,23 @@ void WriteLabel(std::ostream& out, const SiteLabel& label) {
   out << ",\"ranks\":" << label.ranks << ",\"bytes\":" << label.bytes;
 }
 
+void AddTo(std::vector<double>& sums, const std::vector<double>& values) {
+  sums.resize(values.size());
+  for (size_t i = 0; i < sums.size(); ++i) sums[i] += values[i];
+}
+
 }  // namespace
 
-void SiteStats::Calls::Add(int64_t later, double their_after_arrival, const std::vector<double>& their_arrivals) {
-  calls += later;
-  after_arrival += their_after_arrival;
-  arrivals.resize(their_arrivals.size());
-  for (size_t rank = 0; rank < arrivals.size(); ++rank) arrivals[rank] += their_arrivals[rank];
+void SiteStats::Calls::Add(const Calls& later) {
+  calls += later.calls;
+  after_arrival += later.after_arrival;
+  AddTo(arrivals, later.arrivals);
+}
+
+void SiteStats::Calls::Add(const CallRecord& call) {
+  ++calls;
+  after_arrival += call.after_arrival;
+  AddTo(arrivals, call.arrivals);
 }
 
 void SiteStats::Record(CallRecord call, Clock::time_point now) {
@@ -55,7 +65,7 @@ void SiteStats::Record(CallRecord call, Clock::time_point now) {
   lost_rail_calls_ += call.lacks_rail ? 1 : 0;
   transfer_ += call.after_arrival;
   early_share_ += call.early_share;
-  spans_.At(now).Add(1, call.after_arrival, call.arrivals);
+  spans_.At(now).Add(call);
   recent_.push_back(std::move(call));
   if (recent_.size() > kKept) recent_.pop_front();
 }

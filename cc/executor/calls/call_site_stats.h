@@ -54,7 +54,8 @@ struct CallRecord {
   static constexpr double kUnknown = std::numeric_limits<double>::quiet_NaN();
 
   std::vector<double> arrivals;  // by rank: seconds from the first rank's arrival to this rank's arrival
-  // By rank, only if groups change: seconds until the last arrival in the rank's group. Empty: until the last arrival.
+  // By rank: seconds until the last arrival in the rank's group. Empty unless groups change; SiteStats then computes
+  // the waits from `arrivals`.
   std::vector<double> waits;
   std::vector<uint32_t> last;  // the rank that arrived last; if groups change, one per group
   std::vector<double> own;     // by rank: seconds since the rank's previous call ended; empty unless groups change
@@ -102,8 +103,8 @@ class SiteStats {
  private:
   // Sums over the calls of a time span.
   struct Calls {
-    void Add(const Calls& later) { Add(later.calls, later.after_arrival, later.arrivals); }
-    void Add(int64_t calls, double after_arrival, const std::vector<double>& arrivals);
+    void Add(const Calls& later);
+    void Add(const CallRecord& call);
 
     int64_t calls = 0;
     double after_arrival = 0;

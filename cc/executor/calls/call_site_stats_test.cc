@@ -26,7 +26,6 @@ TEST(CallSiteStatsTest, WhatCallsWereLikeIsKeptOverTime) {
   const auto record = [&](std::chrono::milliseconds at, double late, double after) {
     CallRecord call;
     call.arrivals = {0, late};
-    call.waits = {late, 0};
     call.after_arrival = after;
     site.Record(std::move(call), begin + at);
   };
@@ -44,6 +43,19 @@ TEST(CallSiteStatsTest, WhatCallsWereLikeIsKeptOverTime) {
   EXPECT_NE(site.Json({"psum", "data", "", 2, 8}).find(R"("spans":[])"), std::string::npos);
 }
 
+TEST(CallSiteStatsTest, WaitsLastUntilTheLastArrivalInTheRanksGroup) {
+  const auto json_of = [](const std::vector<double>& waits) {
+    SiteStats site;
+    CallRecord call;
+    call.arrivals = {0, 0.5, 0.25, 1};
+    call.waits = waits;
+    site.Record(std::move(call));
+    return site.Json({"psum", "data", "", 4, 8});
+  };
+  EXPECT_NE(json_of({}).find(R"("wait_s":[1,0.5,0.75,0])"), std::string::npos);
+  EXPECT_NE(json_of({0.5, 0, 0.75, 0}).find(R"("wait_s":[0.5,0,0.75,0])"), std::string::npos);
+}
+
 TEST(CallSiteStatsTest, LatestCallsHaveTheirTimesAndErrors) {
   CallSiteStats stats;
   const auto site = stats.Site({"psum", "data", "direct", 2, 8});
@@ -51,7 +63,6 @@ TEST(CallSiteStatsTest, LatestCallsHaveTheirTimesAndErrors) {
   for (int64_t number = 1; number <= static_cast<int64_t>(SiteStats::kLatest) + 1; ++number) {
     CallRecord record;
     record.arrivals = {0, 0.5};
-    record.waits = {0.5, 0};
     record.after_arrival = 0.25;
     record.call = {7, number, first};
     site->Record(std::move(record));

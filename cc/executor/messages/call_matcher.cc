@@ -59,7 +59,9 @@ int64_t CallMatcher::AddEnded(const MessageSite& site, const CallId& id, const s
   for (const uint32_t rank : ranks) {
     const SiteRanks::Rank& ended = site.ranks()[rank];
     LastCall& last = *last_calls_.Add(ended.device).value;
-    last.id = id, last.process = ended.process, last.at = now;
+    last.id = id;
+    last.process = ended.process;
+    last.at = now;
     last.text = site.text();  // reuses the text's memory
   }
   return calls_.Count();

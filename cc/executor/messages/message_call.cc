@@ -427,7 +427,7 @@ void MessageCall::Record() {
   const size_t count = site_->is_regrouped() ? ranks_.size() : own.size();
   CallRecord record;
   record.arrivals.resize(count, CallRecord::kUnknown);
-  record.waits.resize(count);
+  if (site_->is_regrouped()) record.waits.resize(count);
   Clock::time_point first = ranks_[own[0]].at;
   for (uint32_t rank = 0; rank < ranks_.size(); ++rank) {
     if (site_->ranks().Concerns(rank)) first = std::min(first, ranks_[rank].at);
@@ -439,7 +439,7 @@ void MessageCall::Record() {
     for (uint32_t i = 0; i < group.size(); ++i) {
       const uint32_t at = site_->is_regrouped() ? group[i] : i;
       record.arrivals[at] = Seconds(ranks_[group[i]].at - first);
-      record.waits[at] = Seconds(ranks_[*last].at - ranks_[group[i]].at);
+      if (site_->is_regrouped()) record.waits[at] = Seconds(ranks_[*last].at - ranks_[group[i]].at);
       if (group[i] == *last && group.size() > 1) record.last.push_back(at);
       const std::optional<uint32_t> local = site_->ranks().FindLocal(group[i]);
       if (!local || locals_[*local].done) continue;

@@ -63,21 +63,22 @@ void MessageExecutor::Arrive(const std::shared_ptr<const MessageSite>& site, int
 }
 
 bool MessageExecutor::Arrive(const std::shared_ptr<const MessageSite>& site, const CallId& id, uint32_t rank,
-                             Buffers buffers, Done done, const Status& refused, bool helps) {
+                             Buffers buffers, Done done, const Status& refused, bool helps, Clock::time_point at) {
   const User user(driver_.users());
   if (Status status = Check(*site); !status.ok()) {
     Refuse(*site, id, status);
     done(status);
     return true;
   }
-  ArrivingRank arriving{site, id, rank, std::move(buffers), std::move(done), Clock::now(), refused};
+  ArrivingRank arriving{site, id, rank, std::move(buffers), std::move(done), at, refused};
   KeepDecided(site);
   if (!Select(arriving)) {
     Wait(std::move(arriving));
     return true;
   }
   const auto wait = helps ? OperandExchange::kLongestWait : kNoWait;
-  if (site->follows_plans() && TryExchange(arriving, wait)) {  // Exchange runs the exchanges of other calls
+  // The callers of the other sites have tried ExchangeOperands or JoinExchange already.
+  if (site->follows_plans() && TryExchange(arriving, wait)) {
     arriving.done(Status());
     return false;
   }
@@ -88,11 +89,10 @@ bool MessageExecutor::Arrive(const std::shared_ptr<const MessageSite>& site, con
 
 std::unique_ptr<MessageExecutor::ExchangingRank> MessageExecutor::JoinExchange(
     const std::shared_ptr<const MessageSite>& site, const CallId& id, uint32_t rank, const Buffers& buffers,
-    const Done& done) {
+    const Done& done, Clock::time_point at) {
   const User user(driver_.users());
   if (site->exchanging().processes.empty() || !Check(*site).ok()) return nullptr;
-  auto joined =
-      std::make_unique<ExchangingRank>(ArrivingRank{site, id, rank, buffers, done, Clock::now(), Status()}, user);
+  auto joined = std::make_unique<ExchangingRank>(ArrivingRank{site, id, rank, buffers, done, at, Status()}, user);
   return joined->exchange.Join(transport(), calls_) ? std::move(joined) : nullptr;
 }
 
@@ -105,12 +105,12 @@ bool MessageExecutor::EndExchange(std::unique_ptr<ExchangingRank> rank) {
   return true;
 }
 
-bool MessageExecutor::Exchange(const std::shared_ptr<const MessageSite>& site, const CallId& id, uint32_t rank,
-                               const Buffers& buffers, std::chrono::nanoseconds wait) {
+bool MessageExecutor::ExchangeOperands(const std::shared_ptr<const MessageSite>& site, const CallId& id, uint32_t rank,
+                                       const Buffers& buffers, Clock::time_point at) {
   if (site->exchanging().processes.empty() || site->follows_plans()) return false;
   const User user(driver_.users());
-  const ArrivingRank arriving{site, id, rank, buffers, Done(), Clock::now(), Status()};
-  return Check(*site).ok() && TryExchange(arriving, wait);
+  const ArrivingRank arriving{site, id, rank, buffers, Done(), at, Status()};
+  return Check(*site).ok() && TryExchange(arriving, OperandExchange::kLongestWait);
 }
 
 // Returns whether an exchange has completed the rank's call.

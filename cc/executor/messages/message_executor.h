@@ -50,11 +50,12 @@ class MessageExecutor : public Transport::Events, public MessageCalls {
 
   void Arrive(const std::shared_ptr<const MessageSite>& site, int64_t run, uint32_t rank, Buffers buffers, Done done,
               const Status& refused = Status()) override;
-  // Like the Arrive above, but the caller passes the call's `id`, which must be the same in all processes. With
+  // Like the Arrive above, but the caller passes the call's `id`, which must be the same in all processes, and the time
+  // `at` at which the rank arrived. With
   // `helps`, the caller must call Help next, because the arrival may be sent only in Help. Returns false if Help is not
   // needed, because the call follows the plan of the run and has completed by an exchange of operands.
   bool Arrive(const std::shared_ptr<const MessageSite>& site, const CallId& id, uint32_t rank, Buffers buffers,
-              Done done, const Status& refused = Status(), bool helps = false);
+              Done done, const Status& refused = Status(), bool helps = false, Clock::time_point at = Clock::now());
 
   // A rank that has joined its call by an exchange of operands. EndExchange completes the call.
   struct ExchangingRank {
@@ -67,15 +68,17 @@ class MessageExecutor : public Transport::Events, public MessageCalls {
   // Makes a rank join a transfer if the transfer's ranks can exchange operands without messages. Does not wait. Returns
   // null if the ranks cannot exchange operands; the caller must then call Arrive.
   std::unique_ptr<ExchangingRank> JoinExchange(const std::shared_ptr<const MessageSite>& site, const CallId& id,
-                                               uint32_t rank, const Buffers& buffers, const Done& done);
+                                               uint32_t rank, const Buffers& buffers, const Done& done,
+                                               Clock::time_point at);
   // Waits for the other ranks and ends the exchange. Returns false if the exchange has completed the call. If the
   // exchange fails, makes the rank join the call with messages and returns true; the caller must then call Help.
   bool EndExchange(std::unique_ptr<ExchangingRank> rank);
-  // Runs a rank's call by an exchange of operands. Waits up to `wait` for the other ranks. Returns false if the ranks
-  // cannot exchange operands. In that case results apart from their operands are undefined, and the caller must call
-  // Arrive or, for an all-to-all, move the operands in other calls.
-  bool Exchange(const std::shared_ptr<const MessageSite>& site, const CallId& id, uint32_t rank, const Buffers& buffers,
-                std::chrono::nanoseconds wait = OperandExchange::kLongestWait);
+  // Runs a rank's call without messages. Returns false if the ranks cannot exchange operands, if they do not arrive
+  // within OperandExchange::kLongestWait, or if the call follows the plan of the run. In that case a result that does
+  // not share memory with its operand is undefined, and the caller must call Arrive or, for an all-to-all, move the
+  // operands in other calls.
+  bool ExchangeOperands(const std::shared_ptr<const MessageSite>& site, const CallId& id, uint32_t rank,
+                        const Buffers& buffers, Clock::time_point at);
   // Receives messages and runs their additions on this thread, which would otherwise only wait. Returns when `over`
   // returns true or after a short time. Returns false if another thread receives the messages.
   bool Help(const std::function<bool()>& over);

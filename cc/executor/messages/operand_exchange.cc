@@ -35,10 +35,9 @@ bool OperandExchange::Join(Transport& transport, const CallMatcher& calls) try {
   rank_ = static_cast<size_t>(std::find(group().begin(), group().end(), arriving_.rank) - group().begin());
   // Allocates before this rank joins, because Finish must not fail for lack of memory.
   arrivals_.resize(group().size());
-  if (how.reads == Reads::kAll && site.collective().kind != Kind::kAllGather) sources_.resize(group().size());
-  if (how.in_place && how.reads == Reads::kAll && site.collective().kind != Kind::kAllGather) {
-    scratch_ = site.scratch().Take(site.layout().extent());
-  }
+  const bool adds = how.reads == ReadPattern::kAll && site.collective().kind != Kind::kAllGather;
+  if (adds) sources_.resize(group().size());
+  if (adds && how.in_place) scratch_ = site.scratch().Take(site.layout().extent());
   AdviseHugePages(site, arriving_.rank, arriving_.buffers);
   pending_ = transport.Join(
       {arriving_.id, how.processes, rank_, site.fingerprint(), Operands(), arriving_.at, how.in_place, how.reads});
@@ -73,7 +72,7 @@ bool OperandExchange::Finish(CallMatcher& calls, const Limits& limits) {
 std::vector<ConstSpan> OperandExchange::Operands() const {
   const MessageSite& site = *arriving_.site;
   std::vector<ConstSpan> spans;
-  if (site.exchanging().reads == Reads::kTransfer && rank_ == 1) return spans;
+  if (site.exchanging().reads == ReadPattern::kTransfer && rank_ == 1) return spans;
   const int64_t slices = site.collective().kind == Kind::kReduceScatter ? static_cast<int64_t>(group().size()) : 1;
   for (size_t leaf = 0; leaf < arriving_.buffers.operands.size(); ++leaf) {
     spans.push_back({arriving_.buffers.operands[leaf], slices * site.layout().leaves()[leaf].bytes,
@@ -86,16 +85,22 @@ bool OperandExchange::Take(const std::vector<Exchanged>& operands) {
   for (size_t i = 0; i < operands.size(); ++i) arrivals_[i] = operands[i].at;
   const MessageSite& site = *arriving_.site;
   switch (site.exchanging().reads) {
-    case Reads::kAll:
+    case ReadPattern::kAll:
       return site.collective().kind == Kind::kAllGather ? Gather(operands) : Reduce(operands);
-    case Reads::kTransfer:
+    case ReadPattern::kTransfer:
       return rank_ == 0 || operands[0].CopyTo(arriving_.buffers.results[0], 0, site.layout().payload());
-    case Reads::kOwnSpans:
-      break;
+    case ReadPattern::kSpanPerReader:
+      return CopyAll(operands);
   }
-  for (size_t i = 1; i < operands.size(); ++i) {  // starts with the next rank, as Gather does
-    const size_t from = (rank_ + i) % operands.size(), leaf = from - (from > rank_ ? 1 : 0);
-    if (!operands[from].CopyTo(arriving_.buffers.results[leaf], 0, site.layout().leaves()[leaf].bytes)) return false;
+  return false;
+}
+
+// Copies the slices of an all-to-all.
+bool OperandExchange::CopyAll(const std::vector<Exchanged>& slices) {
+  for (size_t i = 1; i < slices.size(); ++i) {  // starts with the next rank, as Gather does
+    const size_t from = (rank_ + i) % slices.size(), leaf = from - (from > rank_ ? 1 : 0);
+    const int64_t bytes = arriving_.site->layout().leaves()[leaf].bytes;
+    if (!slices[from].CopyTo(arriving_.buffers.results[leaf], 0, bytes)) return false;
   }
   return true;
 }

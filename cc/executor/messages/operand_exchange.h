@@ -39,6 +39,7 @@ class OperandExchange {
   std::vector<ConstSpan> Operands() const;
   bool Take(const std::vector<Exchanged>& operands);
   bool Gather(const std::vector<Exchanged>& operands);
+  bool CopyAll(const std::vector<Exchanged>& slices);
   bool Reduce(const std::vector<Exchanged>& operands);
   void Add(size_t leaf);
   void Restore();

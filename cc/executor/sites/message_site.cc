@@ -15,9 +15,8 @@ namespace {
 // operands are sent in messages, because several workers add messages faster than one thread adds an operand.
 constexpr int64_t kMostReadSum = int64_t{1} << 20;
 
-// In an exchange, each rank adds the operands of all ranks, although a rank's list may add only some of their elements.
-// Ranks exchange the operands of a sum with such a list only if the operands of all ranks together have at most this
-// size.
+// In an exchange, each rank adds all elements of all operands. If an all-reduce's list divides the additions among the
+// ranks, the ranks exchange their operands only if these together have at most this size.
 constexpr int64_t kMostAdded = int64_t{1} << 20;
 
 // A time limit that follows the median exceeds the median by this factor, so that only the slowest calls lose bytes.
@@ -28,7 +27,7 @@ constexpr double kTimeLimitOverMedian = 1.25;
 Result<std::shared_ptr<MessageSite>> MessageSite::Make(Label label, Collective collective, uint64_t communicator,
                                                        uint32_t site, const std::vector<MessageGroup>& groups,
                                                        uint32_t process) {
-  Result<SiteRanks> ranks = SiteRanks::Make(groups, process);
+  Result<SiteRanks> ranks = SiteRanks::Make(groups, process, collective.kind != Kind::kAllToAll);
   if (!ranks.ok()) {
     return InvalidArgument(label.name + " over '" + label.axes + "': " + ranks.status().message());
   }
@@ -190,8 +189,7 @@ void MessageSite::FindExchanging() {
   exchanging_ = Exchanging();
   const SiteRanks::Local& local = ranks_.locals()[0];
   const bool is_all_to_all = collective_.kind == Kind::kAllToAll;
-  const bool has_list = local.list || is_all_to_all;
-  const bool is_simple = has_list && !collective_.loss && !selector_ && layout().payload() > 0;
+  const bool is_simple = (local.list || is_all_to_all) && !collective_.loss && !selector_ && layout().payload() > 0;
   if (!is_simple || ranks_.IsBetweenHosts(local.rank)) return;
   Exchanging found;
   for (const uint32_t rank : ranks_.GroupOf(local.rank)) found.processes.push_back(ranks_[rank].process);
@@ -205,7 +203,7 @@ void MessageSite::FindExchanging() {
   const int64_t slices = collective_.kind == Kind::kReduceScatter ? static_cast<int64_t>(found.processes.size()) : 1;
   const int64_t bytes = slices * layout().extent();
   const bool is_transfer = IsBroadcast(list) && is_pair && is_one;
-  found.reads = is_all_to_all ? Reads::kOwnSpans : is_transfer ? Reads::kTransfer : Reads::kAll;
+  found.reads = is_all_to_all ? ReadPattern::kSpanPerReader : is_transfer ? ReadPattern::kTransfer : ReadPattern::kAll;
   found.in_place = is_gather || is_all_to_all || is_transfer || bytes > Transport::kMaxExchanged;
   const auto may_exchange = [&] {
     if (is_all_to_all) return true;

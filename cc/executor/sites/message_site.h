@@ -117,7 +117,7 @@ class MessageSite final : public CallSite, public DecidedSite, public std::enabl
   struct Exchanging {
     std::vector<uint32_t> processes;  // the group's processes, by rank; empty if calls always use messages
     bool in_place = false;            // as in jaxcomm::Exchange
-    Reads reads = Reads::kAll;
+    ReadPattern reads = ReadPattern::kAll;
   };
   const Exchanging& exchanging() const { return exchanging_; }
   uint64_t fingerprint() const { return text_.fingerprint; }

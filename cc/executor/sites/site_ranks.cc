@@ -26,8 +26,8 @@ uint64_t CommunicatorOf(const std::vector<MessageGroup>& groups) {
   return Hash(devices);
 }
 
-Result<SiteRanks> SiteRanks::Make(const std::vector<MessageGroup>& groups, uint32_t process) {
-  SiteRanks made(process, groups.size() == 1 ? groups[0].names : std::vector<uint32_t>());
+Result<SiteRanks> SiteRanks::Make(const std::vector<MessageGroup>& groups, uint32_t process, bool has_lists) {
+  SiteRanks made(process, has_lists, groups.size() == 1 ? groups[0].names : std::vector<uint32_t>());
   std::vector<Members> members;
   for (const MessageGroup& group : groups) {
     Members& numbered = members.emplace_back(Members{{}, group.list, group.lists});
@@ -47,7 +47,7 @@ Result<SiteRanks> SiteRanks::Make(const std::vector<MessageGroup>& groups, uint3
 }
 
 Result<SiteRanks> SiteRanks::Regroup(const std::vector<Members>& groups, bool change_from_call_to_call) const {
-  SiteRanks made(process_, names_);
+  SiteRanks made(process_, has_lists_, names_);
   made.ranks_ = ranks_;
   made.everybody_ = everybody_;
   made.are_devices_ = groups.size() > 1 && !change_from_call_to_call;
@@ -68,8 +68,8 @@ Status SiteRanks::SetGroups(const std::vector<Members>& groups) {
       if (ranks_[group.ranks[i]].process != process_) continue;
       concerned_.back() = true;
       const std::shared_ptr<const Messages> list = i < group.lists.size() ? group.lists[i] : nullptr;
-      const bool fits = list ? list->rank() == i && list->ranks() == group.ranks.size()
-                             : group.lists.empty() || group.ranks.size() == 1;
+      const bool fits =
+          list ? list->rank() == i && list->ranks() == group.ranks.size() : group.ranks.size() == 1 || !has_lists_;
       if (!fits) {
         return InvalidArgument("'" + group.list + "' is not a list of messages for rank " + std::to_string(i) + " of " +
                                std::to_string(group.ranks.size()));

@@ -34,7 +34,7 @@ struct MessageRank {
 struct MessageGroup {
   std::vector<MessageRank> ranks;
   std::string list;                                    // the name of the group's list of messages
-  std::vector<std::shared_ptr<const Messages>> lists;  // by rank; null for ranks of other processes; empty for no list
+  std::vector<std::shared_ptr<const Messages>> lists;  // by rank; null for ranks of other processes
   std::vector<uint32_t> names = {};                    // the ranks' names in error texts; if empty, see SiteRanks::Make
 };
 
@@ -53,7 +53,7 @@ class SiteRanks {
     std::vector<uint32_t> others;  // the other processes that have a rank in the same group
   };
   // A group of ranks that join the same calls. ranks[i] runs the list of messages as the list's rank i. A group of one
-  // rank has no list, nor has a group whose ranks only exchange operands.
+  // rank has no list.
   struct Members {
     std::vector<uint32_t> ranks;
     std::string list;
@@ -63,7 +63,8 @@ class SiteRanks {
   // Error texts name the ranks of a single group by the group's `names` or, without these, by rank number. Error texts
   // name the ranks of several groups by device number. Fails if a list is missing or is for another rank, or if no
   // group has a rank of the process.
-  static Result<SiteRanks> Make(const std::vector<MessageGroup>& groups, uint32_t process);
+  // `has_lists`: false if the ranks only exchange operands, which needs no list.
+  static Result<SiteRanks> Make(const std::vector<MessageGroup>& groups, uint32_t process, bool has_lists = true);
   // Returns the same ranks in these groups. With `change_from_call_to_call`, error texts name ranks by rank number.
   Result<SiteRanks> Regroup(const std::vector<Members>& groups, bool change_from_call_to_call) const;
 
@@ -108,10 +109,12 @@ class SiteRanks {
   bool Knows(uint32_t process) const { return std::binary_search(everybody_.begin(), everybody_.end(), process); }
 
  private:
-  SiteRanks(uint32_t process, std::vector<uint32_t> names) : process_(process), names_(std::move(names)) {}
+  SiteRanks(uint32_t process, bool has_lists, std::vector<uint32_t> names)
+      : process_(process), has_lists_(has_lists), names_(std::move(names)) {}
   Status SetGroups(const std::vector<Members>& groups);
 
   uint32_t process_;
+  bool has_lists_;
   std::vector<uint32_t> names_;
   bool are_devices_ = false;  // whether error texts name ranks by their devices
   std::vector<Rank> ranks_;

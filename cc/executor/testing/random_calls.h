@@ -30,14 +30,14 @@ struct CheckedCall {
   bool is_right;  // meaningful only if the call succeeded
 };
 
-// Makes one of five kinds of call. `words`: the size of a rank's slice.
+// Makes one of six kinds of call. `words`: the size of a rank's slice.
 inline CheckedCall CallAtRandom(DeviceCommunicator& communicator, uint32_t call, size_t words, std::mt19937& random) {
   const uint32_t rank = communicator.rank(), ranks = communicator.size();
-  enum Kinds { kSum, kSumOfSlices, kGather, kShift, kSwap };
-  const auto kind = static_cast<Kinds>(random() % 5);
+  enum Kinds { kSum, kSumOfSlices, kGather, kShift, kSwap, kAllToAll };
+  const auto kind = static_cast<Kinds>(random() % 6);
   const auto bytes = static_cast<int64_t>(words * sizeof(uint32_t));
-  std::vector<uint32_t> mine(kind == kSumOfSlices || kind == kSwap ? words * ranks : words);
-  std::vector<uint32_t> result(kind == kGather || kind == kSwap ? words * ranks : words), expected(result.size());
+  std::vector<uint32_t> mine(kind == kSumOfSlices || kind == kAllToAll ? words * ranks : words);
+  std::vector<uint32_t> result(kind == kGather || kind == kAllToAll ? words * ranks : words), expected(result.size());
   for (size_t i = 0; i < mine.size(); ++i) mine[i] = Word(rank, call, i);
   const auto* const operand = reinterpret_cast<const std::byte*>(mine.data());
   auto* const stored = reinterpret_cast<std::byte*>(result.data());
@@ -66,7 +66,17 @@ inline CheckedCall CallAtRandom(DeviceCommunicator& communicator, uint32_t call,
       for (size_t i = 0; i < words; ++i) expected[i] = Word(from, call, i);
       break;
     }
-    case kSwap:
+    case kSwap: {
+      const uint32_t other = rank ^ 1;  // the last of an odd number of ranks has no other rank
+      if (other >= ranks) return {Status(), true};
+      const auto in = communicator.Receive(stored, bytes, other, "swap");
+      const auto out = communicator.Send(operand, bytes, other, "swap");
+      const Status first = communicator.Wait(in), second = communicator.Wait(out);
+      status = first.ok() ? second : first;
+      for (size_t i = 0; i < words; ++i) expected[i] = Word(other, call, i);
+      break;
+    }
+    case kAllToAll:
       for (uint32_t i = 1; i < ranks && status.ok(); ++i) {
         const uint32_t to = (rank + i) % ranks, from = (rank + ranks - i) % ranks;
         status = communicator.Exchange(operand + to * bytes, to, stored + from * bytes, from, bytes);
@@ -77,7 +87,7 @@ inline CheckedCall CallAtRandom(DeviceCommunicator& communicator, uint32_t call,
 }
 
 // A DeviceCommunicator::ChooseList that chooses the lists for calls without a plan.
-inline DeviceCommunicator::Chosen ChooseDirect(Kind kind, const DeviceGroup& group, int64_t bytes) {
+inline DeviceCommunicator::ChosenList ChooseDirect(Kind kind, const DeviceGroup& group, int64_t bytes) {
   const std::string size = std::to_string(group.devices().size());
   if (kind == Kind::kReduceScatter) return {"reduce_scatter/direct/" + size, "direct"};
   if (kind == Kind::kAllGather) return {"all_gather/direct/" + size, "direct"};

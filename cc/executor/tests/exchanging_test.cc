@@ -213,6 +213,10 @@ TEST(ExchangingTest, LargeSumsAndOtherSchedulesRunWithMessages) {
   EXPECT_TRUE(job.MakeSite(Kind::kReduceScatter, "reduce_scatter/ring", 10, false)[0]->exchanging().processes.empty());
   EXPECT_TRUE(job.MakeSite({size_t{Transport::kMaxExchanged} / sizeof(float) + 1})[0]->exchanging().processes.empty());
   EXPECT_TRUE(job.MakeSite({0})[0]->exchanging().processes.empty());
+  Job many(17);
+  const size_t most = Transport::kMaxExchanged / sizeof(float) * 16 / 17;  // 17 such operands have almost 1 MiB
+  EXPECT_FALSE(many.MakeSite({most / 2}, "direct")[0]->exchanging().processes.empty());
+  EXPECT_TRUE(many.MakeSite({most + 1}, "direct")[0]->exchanging().processes.empty());
 }
 
 // Compares collectives of one leaf with and without exchanges, for two and for three ranks.
@@ -230,6 +234,7 @@ TEST(ExchangingTest, EveryKindGivesTheBitsOfMessages) {
                            Case{Kind::kReduceScatter, "reduce_scatter/direct", 100, false, 3},
                            Case{Kind::kReduceScatter, "reduce_scatter/direct", many, false, 2},
                            Case{Kind::kAllReduce, "all_reduce/direct", 100, false, 3},
+                           Case{Kind::kAllReduce, "all_reduce/direct", 100, true, 3},
                            Case{Kind::kAllReduce, "all_reduce/direct", many, false, 2},
                            Case{Kind::kAllReduce, "all_reduce/direct", many, true, 2}}) {
     SCOPED_TRACE(each.list + ", " + std::to_string(each.elements) + " elements");

@@ -41,7 +41,7 @@ class LowMemory : public testing::Test {
  protected:
   LowMemory() : network_(2, /*seed=*/1) {
     const auto choose = [](Kind, const DeviceGroup&, int64_t) {
-      return DeviceCommunicator::Chosen{"all_reduce/direct/2", "direct"};
+      return DeviceCommunicator::ChosenList{"all_reduce/direct/2", "direct"};
     };
     for (uint32_t process = 0; process < 2; ++process) {
       executors_.push_back(std::make_unique<Executor>(2));

@@ -141,7 +141,7 @@ struct Handle {
   // generation.
   Status Check() {
     if (!communicator) return status;
-    if (job != TheJob().number()) {
+    if (job != TheJob().number()) {  // tested here, because the text of the error takes time to make
       return TheJob().CheckNumber(job, "a collective over " + communicator->group().name());
     }
     const uint64_t now = TheJob().generation();
@@ -168,6 +168,17 @@ struct Handle {
 struct Request {
   std::shared_ptr<DeviceCommunicator> communicator;
   std::shared_ptr<Transfer> transfer;
+  uint64_t generation = TheJob().generation();
+
+  // Fails if the transfer has not begun in its generation of the job.
+  Status Wait() {
+    if (generation != TheJob().generation()) {
+      communicator->FailRecorded(
+          InvalidArgument("a transfer over " + communicator->group().name() +
+                          ": the members of the job have changed.\n  Cure: run the step again."));
+    }
+    return communicator->Wait(transfer);
+  }
 };
 
 thread_local char error_bytes[512];  // XLA reads at most this many bytes
@@ -278,9 +289,9 @@ const BackendTable kTable = {
       const std::unique_ptr<Request> it(static_cast<Request*>(request));
       return End([&] {
         try {
-          return it->communicator->Wait(it->transfer);
+          return it->Wait();
         } catch (...) {
-          it->communicator->CouldNotBegin();  // waits for all begun transfers, because XLA frees their memory
+          it->communicator->CouldNotBegin();  // ends all recorded transfers, because XLA frees their memory
           throw;
         }
       });

@@ -34,7 +34,6 @@ TEST(FailureRecordTest, ReadsArrivalsAndTheShareOfEarlyWork) {
   ASSERT_TRUE(record);
   for (size_t rank = 0; rank < 3; ++rank) {
     EXPECT_DOUBLE_EQ(record->arrivals.at(rank), std::vector<double>({0, 500e-9, 8000e-9})[rank]);
-    EXPECT_DOUBLE_EQ(record->waits.at(rank), std::vector<double>({8000e-9, 7500e-9, 0})[rank]);
   }
   EXPECT_EQ(record->last, std::vector<uint32_t>{2});
   EXPECT_DOUBLE_EQ(record->after_arrival, 900e-9);

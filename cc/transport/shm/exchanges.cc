@@ -17,8 +17,9 @@ using Clock = std::chrono::steady_clock;
 // While a rank waits for readers, it checks at this interval whether the other ranks are alive.
 constexpr std::chrono::milliseconds kLook{100};
 
-// Two ranks copy contents up to this size. Reading larger contents in place takes less time than copying them twice,
-// although the ranks then wait for each other once more. More than two ranks wait longer, so they copy what fits.
+// If contents may stay in place, two ranks copy only contents up to this size. Reading larger contents in place takes
+// less time than copying them twice, although the ranks then wait for each other once more. That wait takes longer with
+// more ranks, which therefore copy all contents that fit.
 constexpr int64_t kMostCopiedByTwo = 32 << 10;
 
 uint64_t TagOf(const CallId& call) { return (HashCallId()(call) << 32) | (uint64_t{1} << 32); }
@@ -38,7 +39,7 @@ struct CellPlace {
 
 CellPlace PlaceOf(const MemoryFile& file, const Exchange& exchange, size_t rank) {
   const size_t round = RoundOf(exchange.call);
-  if (exchange.reads != Reads::kTransfer) {
+  if (exchange.reads != ReadPattern::kTransfer) {
     FileHeader::GroupCell& cell = file.header().cells[round];
     return {&cell.cell, cell.data, sizeof(cell.data)};
   }
@@ -88,7 +89,7 @@ class Exchanges::Pending final : public PendingExchange {
     cell.call = mine_.call;
     cell.fingerprint = mine_.fingerprint;
     cell.at = mine_.at.time_since_epoch();
-    cell.in_place = !fits;
+    cell.in_place = fits ? 0 : 1;
     if (fits) {
       Gather(mine_.spans, 0, place.data);
     } else {
@@ -123,13 +124,13 @@ class Exchanges::Pending final : public PendingExchange {
     });
   }
 
-  bool is_transfer() const { return mine_.reads == Reads::kTransfer; }
+  bool is_transfer() const { return mine_.reads == ReadPattern::kTransfer; }
   bool is_sender() const { return is_transfer() && mine_.rank == 0; }
 
   // Returns whether the bytes can stay in place. All other ranks must be able to read this process's memory, and this
   // process must be able to read theirs. The second condition does not apply to the sender of a transfer.
   bool IsReadable() const {
-    if (!mine_.in_place || (mine_.spans.size() != 1 && mine_.reads != Reads::kOwnSpans)) return false;
+    if (!mine_.in_place || (mine_.spans.size() != 1 && mine_.reads != ReadPattern::kSpanPerReader)) return false;
     const auto can_read = [this](const Member& member) {
       return &member == &members_[mine_.rank] || (member.reads && (is_sender() || member.memory != nullptr));
     };
@@ -144,30 +145,32 @@ class Exchanges::Pending final : public PendingExchange {
   // Finds the bytes of all ranks. Returns false if the cells do not match. All ranks compare the same cells, so all
   // ranks get the same result.
   bool Collect() {
-    const bool has_own_spans = mine_.reads == Reads::kOwnSpans;
+    const bool has_span_per_reader = mine_.reads == ReadPattern::kSpanPerReader;
     for (size_t rank = 0; rank < members_.size(); ++rank) {
       const CellPlace place = PlaceOf(*members_[rank].file, mine_, rank);
       const ExchangeCell cell = ReadCell(*place.cell);
+      const bool in_place = cell.in_place == 1;
+      if (cell.in_place > 1 || (in_place && place.room == 0)) return false;
       if (!(cell.call == mine_.call) || cell.fingerprint != mine_.fingerprint) return false;
-      if (cell.bytes < 0 || (!cell.in_place && cell.bytes > place.room)) return false;
+      if (cell.bytes < 0 || (!in_place && cell.bytes > place.room)) return false;
       if (!is_transfer() && cell.bytes != Measured()) return false;
       const bool is_other = rank != mine_.rank;
-      if (is_other && cell.in_place && members_[rank].memory == nullptr) return false;
-      is_in_place_ = is_in_place_ || cell.in_place;
+      if (is_other && in_place && members_[rank].memory == nullptr) return false;
+      is_in_place_ = is_in_place_ || in_place;
       // The index of the span that this rank reads, among the spans of `rank`.
-      const size_t span = has_own_spans && is_other ? mine_.rank - (mine_.rank > rank ? 1 : 0) : 0;
-      const int64_t bytes = !has_own_spans ? cell.bytes : is_other ? mine_.spans[0].bytes : 0;
-      const std::byte* data = place.data + (has_own_spans ? mine_.spans[span].at : 0);
-      if (cell.in_place) data = reinterpret_cast<const std::byte* const*>(place.data)[span];
+      const size_t span = has_span_per_reader && is_other ? mine_.rank - (mine_.rank > rank ? 1 : 0) : 0;
+      const int64_t bytes = !has_span_per_reader ? cell.bytes : is_other ? mine_.spans[0].bytes : 0;
+      const std::byte* data = place.data + (has_span_per_reader ? mine_.spans[span].at : 0);
+      if (in_place) data = reinterpret_cast<const std::byte* const*>(place.data)[span];
       exchanged_.push_back(
-          {data, bytes, Clock::time_point(cell.at), cell.in_place && is_other ? members_[rank].memory : nullptr});
+          {data, bytes, Clock::time_point(cell.at), in_place && is_other ? members_[rank].memory : nullptr});
     }
     return true;
   }
 
   static ExchangeRound::State& StateOf(const Exchange& mine, const std::vector<Member>& members) {
     const size_t round = RoundOf(mine.call);
-    if (mine.reads == Reads::kTransfer) return members[0].file->transfer_round(mine.processes[1], round);
+    if (mine.reads == ReadPattern::kTransfer) return members[0].file->transfer_round(mine.processes[1], round);
     return members[0].file->writable().rounds[round].state;
   }
 
@@ -193,7 +196,7 @@ std::unique_ptr<PendingExchange> Exchanges::Join(Exchange mine, std::vector<Memb
 // Takes the call's cell for this thread. Returns null if another thread uses the cell, or if other ranks may still read
 // it.
 Exchanges::Cell* Exchanges::Claim(const Exchange& mine, const Cell& use) {
-  const bool is_transfer = mine.reads == Reads::kTransfer, is_receiver = is_transfer && mine.rank == 1;
+  const bool is_transfer = mine.reads == ReadPattern::kTransfer, is_receiver = is_transfer && mine.rank == 1;
   size_t index = RoundOf(mine.call);
   if (is_transfer) index += kRounds * (1 + 2 * size_t{mine.processes[1 - mine.rank]} + mine.rank);
   Cell& cell = cells_[index];

@@ -6,8 +6,8 @@
 //
 // A rank describes its bytes in a cell of its own memory file. Small contents are copied to a place beside the cell.
 // Other processes read larger contents in place, in the rank's memory, at the addresses beside the cell. The rank then
-// enters the call's round
-// (exchange_round.h) in the memory file of rank 0. Thread-safe. Must outlive the exchanges that Join returns.
+// enters the call's round (exchange_round.h) in the memory file of rank 0. Thread-safe. Must outlive the exchanges that
+// Join returns.
 #pragma once
 
 #include <cstddef>

@@ -32,12 +32,12 @@ struct Call {
   std::vector<uint32_t> processes;
   uint64_t fingerprint = 1;
   bool in_place = false;
-  Reads reads = Reads::kAll;
+  ReadPattern reads = ReadPattern::kAll;
 };
 
 Outcome Try(ShmJob& job, const Call& call, size_t rank, const Bytes& bytes, nanoseconds limit, bool fails = false) {
   Outcome outcome;
-  const bool is_transfer = call.reads == Reads::kTransfer, is_receiver = is_transfer && rank == 1;
+  const bool is_transfer = call.reads == ReadPattern::kTransfer, is_receiver = is_transfer && rank == 1;
   const std::vector<ConstSpan> spans = is_receiver ? std::vector<ConstSpan>() : All(bytes);
   const Exchange mine{call.id,       call.processes, rank, call.fingerprint, spans, std::chrono::steady_clock::now(),
                       call.in_place, call.reads};
@@ -154,8 +154,8 @@ TEST(ExchangesTest, TransfersInBothDirectionsAtOnce) {
     for (uint32_t number = 0; number < 3 * shm::kRounds; ++number) {
       const std::vector<Bytes> content = ContentOf(number, 2, bytes);
       const std::vector<uint32_t> there = {0, 1}, back = {1, 0};
-      const Call calls[] = {{{1, number, 0, 0}, there, 1, true, Reads::kTransfer},
-                            {{2, number, 0, 0}, back, 1, true, Reads::kTransfer}};
+      const Call calls[] = {{{1, number, 0, 0}, there, 1, true, ReadPattern::kTransfer},
+                            {{2, number, 0, 0}, back, 1, true, ReadPattern::kTransfer}};
       // Thread i runs rank i / 2 of transfer i % 2.
       const std::vector<Outcome> outcomes =
           OnThreads(4, [&](uint32_t i) { return Try(job, calls[i % 2], i / 2, content[i % 2], kLong); });
@@ -166,39 +166,46 @@ TEST(ExchangesTest, TransfersInBothDirectionsAtOnce) {
   }
 }
 
+// Exchanges one span of `bytes` bytes between each two ranks. Returns whether the exchange succeeded on this rank.
+bool ExchangeSpans(ShmJob& job, const Call& call, uint32_t rank, int64_t bytes, nanoseconds limit) {
+  const auto ranks = static_cast<uint32_t>(call.processes.size());
+  const auto content = [&](uint32_t from, uint32_t to) {
+    return Content(Id(call.id.launch, from, to), static_cast<size_t>(bytes));
+  };
+  std::vector<Bytes> sent;
+  for (uint32_t to = 0; to < ranks; ++to) sent.push_back(content(rank, to));
+  std::vector<ConstSpan> spans;
+  for (uint32_t to = 0; to < ranks; ++to) {
+    if (to != rank) spans.push_back({sent[to].data(), bytes, (bytes + 64) * static_cast<int64_t>(spans.size())});
+  }
+  const std::unique_ptr<PendingExchange> pending =
+      job[call.processes[rank]].Join({call.id, call.processes, rank, 1, spans, std::chrono::steady_clock::now(),
+                                      /*in_place=*/true, ReadPattern::kSpanPerReader});
+  return pending && pending->Finish({limit, kLong}, [&](const std::vector<Exchanged>& taken) {
+    for (uint32_t from = 0; from < ranks; ++from) {
+      Bytes received(from == rank ? 0 : static_cast<size_t>(bytes));
+      if (!taken[from].CopyTo(received.data(), 0, static_cast<int64_t>(received.size()))) return false;
+      EXPECT_EQ(received, from == rank ? Bytes() : content(from, rank));
+    }
+    return true;
+  });
+}
+
 TEST(ExchangesTest, EachRankReadsTheSpansForIt) {
   ShmJob job(4);
   uint32_t number = 0;
   for (const int64_t bytes : {int64_t{8}, Transport::kMaxExchanged / 3, int64_t{1} << 20}) {
     for (const std::vector<uint32_t>& processes :
          {std::vector<uint32_t>{0, 1, 2, 3}, std::vector<uint32_t>{3, 1}, std::vector<uint32_t>{2, 0, 3}}) {
-      const auto ranks = static_cast<uint32_t>(processes.size());
-      const auto content = [&](uint32_t from, uint32_t to) { return Content(Id(number, from, to), bytes); };
-      ++number;
-      for (const Outcome& outcome : OnThreads(ranks, [&](uint32_t rank) {
-             std::vector<Bytes> sent;
-             for (uint32_t to = 0; to < ranks; ++to) sent.push_back(content(rank, to));
-             std::vector<ConstSpan> spans;
-             for (uint32_t to = 0; to < ranks; ++to) {
-               if (to != rank) spans.push_back({sent[to].data(), bytes, bytes * static_cast<int64_t>(spans.size())});
-             }
-             const Exchange mine{
-                 Id(number, 0, 0).call, processes, rank, 1, spans, std::chrono::steady_clock::now(), true,
-                 Reads::kOwnSpans};
-             const std::unique_ptr<PendingExchange> pending = job[processes[rank]].Join(mine);
-             Outcome mine_taken;
-             mine_taken.all = pending && pending->Finish({kLong, kLong}, [&](const std::vector<Exchanged>& taken) {
-               for (uint32_t from = 0; from < ranks; ++from) {
-                 Bytes received(from == rank ? 0 : static_cast<size_t>(bytes));
-                 if (!taken[from].CopyTo(received.data(), 0, static_cast<int64_t>(received.size()))) return false;
-                 EXPECT_EQ(received, from == rank ? Bytes() : content(from, rank));
-               }
-               return true;
-             });
-             return mine_taken;
+      const Call call{Id(++number, 0, 0).call, processes};
+      for (const Outcome& outcome : OnThreads(processes.size(), [&](uint32_t rank) {
+             return Outcome{ExchangeSpans(job, call, rank, bytes, kLong), {}};
            })) {
         EXPECT_TRUE(outcome.all);
       }
+      const Call late{Id(++number, 0, 0).call, processes};
+      EXPECT_FALSE(ExchangeSpans(job, late, 0, bytes, milliseconds(1)));
+      EXPECT_FALSE(ExchangeSpans(job, late, 1, bytes, kLong));  // rank 1 must not wait, because rank 0 has gone
     }
   }
 }
@@ -216,7 +223,7 @@ TEST(ExchangesTest, ARankThatCannotReadEndsTheExchangeOnAllRanks) {
 TEST(ExchangesTest, AReceiverThatTakesMoreThanWasSentGetsNothing) {
   ShmJob job(2);
   for (const size_t bytes : {size_t{100}, size_t{1} << 20}) {
-    const Call call{Id(static_cast<uint32_t>(bytes), 0, 0).call, {0, 1}, 1, true, Reads::kTransfer};
+    const Call call{Id(static_cast<uint32_t>(bytes), 0, 0).call, {0, 1}, 1, true, ReadPattern::kTransfer};
     const std::vector<Outcome> outcomes =
         OnThreads(2, [&](uint32_t rank) { return Try(job, call, rank, Bytes(bytes + rank), kLong); });
     EXPECT_FALSE(outcomes[1].all);
@@ -231,7 +238,7 @@ TEST(ExchangesTest, AReceiverKeepsItsCellUntilTheSenderHasLooked) {
   const auto join = [&](uint32_t number, uint32_t rank) {
     const std::vector<ConstSpan> spans = rank == 0 ? All(bytes) : std::vector<ConstSpan>();
     return job[rank].Join(
-        {{1, number, 0, 0}, processes, rank, 1, spans, std::chrono::steady_clock::now(), true, Reads::kTransfer});
+        {{1, number, 0, 0}, processes, rank, 1, spans, std::chrono::steady_clock::now(), true, ReadPattern::kTransfer});
   };
   const auto finish = [](const std::unique_ptr<PendingExchange>& pending) {
     return pending->Finish({kLong, kLong}, [](const std::vector<Exchanged>&) { return true; });

@@ -11,6 +11,7 @@
 #include <cstddef>
 #include <cstdint>
 
+#include "cc/transport/shm/exchange_round.h"
 #include "cc/transport/transport.h"
 
 namespace jaxcomm::shm {
@@ -47,7 +48,7 @@ struct ExchangeCell {
   uint64_t fingerprint;
   std::chrono::steady_clock::duration at;
   int64_t bytes;
-  bool in_place;
+  uint32_t in_place;  // 0 or 1
 };
 
 struct FileHeader {
@@ -64,6 +65,8 @@ struct FileHeader {
     alignas(64) std::byte data[Transport::kMaxExchanged];
   } cells[kRounds];
 };
+
+static_assert(ExchangeRound::kMaxRanks * sizeof(void*) <= Transport::kMaxExchanged);  // the addresses of all spans fit
 
 enum class Closing : uint32_t { kOpen, kLeft, kCutOff };
 
