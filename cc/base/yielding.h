@@ -8,7 +8,8 @@
 // If a computing thread gets the yielded processor, the polling thread gets it back only after milliseconds. If the
 // polling thread slept instead, it would preempt the computing thread on waking up. Therefore, after a yield that took
 // more than 400 us, no thread polls for 25 times as long as that yield took. During this rest, YieldUntil returns at
-// once, so that its callers sleep.
+// once, so that its callers sleep. No rest begins if the thread that got the processor is one for which the caller
+// waits, because the event could not have come without that thread.
 #pragma once
 
 #include <sched.h>
@@ -20,18 +21,25 @@
 
 namespace jaxcomm {
 
+constexpr std::chrono::microseconds kSlowYield{400};
+
 // Returns true if this call has begun a rest. `rests_until`: the end of the rest, in nanoseconds of the steady clock.
-template <typename Ready, typename Yield = int (*)()>
-bool YieldUntil(const Ready& ready, std::atomic<int64_t>& rests_until, const Yield& yield = sched_yield) {
+// `was_awaited(end)`: whether a thread for which the caller waits had this processor until about the time `end`.
+template <typename Ready, typename WasAwaited = bool (*)(std::chrono::steady_clock::time_point),
+          typename Yield = int (*)()>
+bool YieldUntil(
+    const Ready& ready, std::atomic<int64_t>& rests_until,
+    const WasAwaited& was_awaited = [](std::chrono::steady_clock::time_point) { return false; },
+    const Yield& yield = sched_yield) {
   using Clock = std::chrono::steady_clock;
   using Nanoseconds = std::chrono::nanoseconds;
-  constexpr std::chrono::microseconds kLimit{100}, kSlow{400};
+  constexpr std::chrono::microseconds kLimit{100};
   Clock::time_point now = Clock::now();
   if (now.time_since_epoch() < Nanoseconds(rests_until.load(std::memory_order_relaxed))) return false;
   for (const Clock::time_point end = now + kLimit; now < end && !ready();) {
     yield();
     const Clock::time_point before = std::exchange(now, Clock::now());
-    if (now - before <= kSlow) continue;
+    if (now - before <= kSlowYield || was_awaited(now)) continue;
     const Nanoseconds until = now.time_since_epoch() + 25 * (now - before);
     rests_until.store(until.count(), std::memory_order_relaxed);
     return true;

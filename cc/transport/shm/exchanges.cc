@@ -1,5 +1,7 @@
 #include "cc/transport/shm/exchanges.h"
 
+#include <sched.h>
+
 #include <algorithm>
 #include <atomic>
 #include <chrono>
@@ -96,11 +98,13 @@ class Exchanges::Pending final : public PendingExchange {
       auto* addresses = reinterpret_cast<const std::byte**>(place.data);
       for (const ConstSpan& span : mine_.spans) *addresses++ = span.data;
     }
+    owner_.memory_->header().processor = sched_getcpu();
     return has_entered_ = round_.Enter(/*takes=*/is_sender());
   }
 
   bool Finish(const Limits& limits, const TakeExchanged& take) override {
     ends_well_ = Run(limits, take);
+    owner_.memory_->header().waits_since = 0;
     if (!ends_well_) round_.Close();
     return ends_well_;
   }
@@ -110,18 +114,34 @@ class Exchanges::Pending final : public PendingExchange {
     const Clock::time_point begun = Clock::now();
     const auto yield = [&](const auto& ready) {
       if (limits.arrivals <= limits.arrivals.zero()) return;  // the caller does not want to wait
+      if (ready()) return;
+      owner_.memory_->header().waits_since = Clock::now().time_since_epoch().count();
       std::atomic<int64_t>& rest = owner_.memory_->writable().rests_until;
-      if (YieldUntil(ready, rest)) {
+      if (YieldUntil(ready, rest, [this](Clock::time_point end) { return HadProcessor(end); })) {
         for (const Member& member : members_) member.file->writable().rests_until = rest.load();
       }
     };
     if (!round_.AwaitEntered(begun + limits.arrivals, yield)) return false;
+    owner_.memory_->header().waits_since = 0;
     const bool has_taken = Collect() && take(exchanged_) && (is_sender() || round_.Take());
     if (!has_taken || !is_in_place_) return has_taken;
     return round_.AwaitTaken(mine_.at + limits.end, kLook, yield, [this] {
       return std::all_of(members_.begin(), members_.end(),
                          [](const Member& member) { return !member.lives || member.lives(); });
     });
+  }
+
+  // Whether another rank of the exchange had this thread's processor until about the time `end`. That rank now either
+  // runs or has waited since shortly before `end`.
+  bool HadProcessor(Clock::time_point end) const {
+    const int processor = sched_getcpu();
+    for (size_t rank = 0; rank < members_.size(); ++rank) {
+      const FileHeader& header = members_[rank].file->header();
+      const std::chrono::nanoseconds since(header.waits_since.load());
+      const bool has_run = since == since.zero() || since >= (end - kSlowYield).time_since_epoch();
+      if (rank != mine_.rank && has_run && header.processor == processor) return true;
+    }
+    return false;
   }
 
   bool is_transfer() const { return mine_.reads == ReadPattern::kTransfer; }

@@ -60,6 +60,9 @@ struct FileHeader {
   // Nonzero while the owner waits for room in a ring or for a slot. A process that makes room or releases a slot then
   // rings the doorbell of the owner.
   std::atomic<uint32_t> waits;
+  // When the owner began to wait in an exchange, in nanoseconds of the steady clock; 0 while it does not wait.
+  alignas(64) std::atomic<int64_t> waits_since;
+  std::atomic<int> processor;  // the processor on which the owner last joined an exchange
   struct GroupCell {
     ExchangeCell cell;
     alignas(64) std::byte data[Transport::kMaxExchanged];
