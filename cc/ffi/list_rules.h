@@ -1,8 +1,7 @@
 // Chooses the list of messages that a collective of an unchanged program runs.
 //
 //   ListRules rules{/*flat_bytes=*/16 << 10, ...};
-//   DeviceCommunicator::ChosenList chosen = rules.Choose(Kind::kAllReduce, group, bytes);   // bytes of the whole
-//   buffer
+//   const auto chosen = rules.Choose(Kind::kAllReduce, group, bytes);   // bytes of the whole buffer
 #pragma once
 
 #include <algorithm>

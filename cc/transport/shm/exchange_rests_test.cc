@@ -61,7 +61,8 @@ class ExchangeRestsTest : public testing::Test {
                                       [](const std::vector<Exchanged>&) { return true; });
   }
 
-  // Runs a call for which rank 1 comes after `wait`, on this processor. Returns whether rank 0 rests afterwards.
+  // Runs a call of rank 0, on the first processor, and of rank 1, which comes after `wait`. Returns whether rank 0 then
+  // rests.
   bool RestsAfter(int processor_of_rank_1, const std::function<void()>& wait) {
     std::thread rank_1([&] {
       MoveTo(processor_of_rank_1);
