@@ -198,7 +198,7 @@ void DeviceCommunicator::Begin(const std::shared_ptr<Transfer>& transfer, const 
   Done done = [transfer](const Status& status) { transfer->End(status); };
   if (!site.ok()) {
     done(site.status());
-  } else if (!call.pair || !JoinExchange(*transfer, site.value(), id, rank, buffers, done, at)) {
+  } else if (!call.pair || !JoinTransfer(*transfer, site.value(), id, rank, buffers, done, at)) {
     const bool is_sent =
         executor_.messages().Arrive(site.value(), id, rank, std::move(buffers), done, Status(), helps, at);
     transfer->set_helps(helps && is_sent);
@@ -215,22 +215,20 @@ std::shared_ptr<Transfer> DeviceCommunicator::Receive(std::byte* bytes, int64_t 
   return Record(nullptr, bytes, size, from, rank_, name);
 }
 
-// Makes the rank join an exchange, which moves the transfer's bytes without messages. Returns false if the ranks cannot
-// exchange bytes.
-bool DeviceCommunicator::JoinExchange(Transfer& transfer, const DeviceGroup::Site& site, const CallId& id,
+// Makes the rank join a transfer without messages. Returns false if the transfer needs messages.
+bool DeviceCommunicator::JoinTransfer(Transfer& transfer, const DeviceGroup::Site& site, const CallId& id,
                                       uint32_t rank, const Buffers& buffers, const Done& done, Clock::time_point at) {
-  transfer.set_exchanging(executor_.messages().JoinExchange(site, id, rank, buffers, done, at));
-  return transfer.is_exchanging();
+  transfer.set_joined(executor_.messages().JoinTransfer(site, id, rank, buffers, done, at));
+  return transfer.has_joined();
 }
 
-// Ends the exchanges of the open transfers: first the transfers that receive, then the transfers that send. A receive
-// waits only until the sender has joined. A send also waits until the receiver has ended its part, so two ranks that
-// send to each other would deadlock if sends ended first.
-void DeviceCommunicator::EndExchanges() {
+// Ends the open transfers without messages: first those that receive, then those that send. The sender of many bytes
+// waits until the receiver has read them, so two ranks that send to each other would deadlock if sends ended first.
+void DeviceCommunicator::EndJoined() {
   for (const bool receives : {true, false}) {
     for (const OpenTransfer& each : open_) {
       Transfer& transfer = *each.transfer;
-      if (transfer.is_exchanging() && transfer.receives() == receives) transfer.EndExchange(executor_);
+      if (transfer.has_joined() && transfer.receives() == receives) transfer.EndWithoutMessages(executor_);
     }
   }
 }
@@ -298,7 +296,7 @@ Status DeviceCommunicator::Wait(const std::shared_ptr<Transfer>& transfer) {
     ExchangeOpen(first.id, std::pair(first.from, first.to));
   }
   BeginOpen();
-  EndExchanges();
+  EndJoined();
   const Status status = transfer->Wait(executor_);
   const auto at =
       std::find_if(open_.begin(), open_.end(), [&](const OpenTransfer& each) { return each.transfer == transfer; });
@@ -316,7 +314,7 @@ void DeviceCommunicator::CouldNotBegin() {
 
 void DeviceCommunicator::EndOpen() {
   BeginOpen();
-  EndExchanges();
+  EndJoined();
   for (const OpenTransfer& each : std::exchange(open_, {})) Count(each.transfer->Wait(executor_));
 }
 

@@ -121,18 +121,15 @@ class Transfer {
   // Sets whether the thread in Wait also receives messages. Called only by that thread.
   void set_helps(bool helps) { helps_ = helps; }
 
-  // Makes this a transfer whose ranks exchange its bytes without messages (operand_exchange.h). EndExchange must then
-  // be called before Wait.
-  void set_exchanging(std::unique_ptr<MessageExecutor::ExchangingRank> exchanging) {
-    exchanging_ = std::move(exchanging);
-  }
-  bool is_exchanging() const { return exchanging_ != nullptr; }
-  bool receives() const { return exchanging_->arriving.rank == 1; }
-  void EndExchange(Executor& executor) { helps_ = executor.messages().EndExchange(std::move(exchanging_)); }
+  // Makes this a transfer without messages. EndWithoutMessages must then be called before Wait.
+  void set_joined(std::unique_ptr<MessageExecutor::TransferringRank> joined) { joined_ = std::move(joined); }
+  bool has_joined() const { return joined_ != nullptr; }
+  bool receives() const { return joined_->arriving.rank == 1; }
+  void EndWithoutMessages(Executor& executor) { helps_ = executor.messages().EndTransfer(std::move(joined_)); }
 
  private:
   bool helps_ = false;
-  std::unique_ptr<MessageExecutor::ExchangingRank> exchanging_;
+  std::unique_ptr<MessageExecutor::TransferringRank> joined_;
   mutable std::mutex mutex_;
   std::condition_variable ended_;
   std::optional<Status> status_;
@@ -156,10 +153,10 @@ class DeviceCommunicator {
         group_(std::move(group)),
         rank_(rank) {}
 
-  // Destroys the exchanges of transfers for which Wait was not called. Such a transfer and its exchange own each other,
-  // so neither would be destroyed otherwise.
+  // Destroys the ranks of transfers for which Wait was not called. Such a transfer and its rank own each other, so
+  // neither would be destroyed otherwise.
   ~DeviceCommunicator() {
-    for (const OpenTransfer& each : open_) each.transfer->set_exchanging(nullptr);
+    for (const OpenTransfer& each : open_) each.transfer->set_joined(nullptr);
   }
 
   const DeviceGroup& group() const { return *group_; }
@@ -206,12 +203,12 @@ class DeviceCommunicator {
 
   void BeginOpen();
   void EndOpen();
-  void EndExchanges();
+  void EndJoined();
   bool IsSwap() const;
   void ExchangeOpen(const CallId& id, const std::optional<std::pair<uint32_t, uint32_t>>& pair);
   Result<DeviceGroup::Site> Find(const Signature& call);
   Status Run(const Signature& call, const std::byte* operand, std::byte* result);
-  bool JoinExchange(Transfer& transfer, const DeviceGroup::Site& site, const CallId& id, uint32_t rank,
+  bool JoinTransfer(Transfer& transfer, const DeviceGroup::Site& site, const CallId& id, uint32_t rank,
                     const Buffers& buffers, const Done& done, Clock::time_point at);
   void Begin(const std::shared_ptr<Transfer>& transfer, const Signature& call, const Result<DeviceGroup::Site>& site,
              const CallId& id, uint32_t rank, Buffers buffers, Clock::time_point at);

@@ -39,6 +39,7 @@ class Router : public Transport, public LossyTransport {
   void Cancel(const CallId& call) override;
   // Returns null unless one transport reaches all other processes of the exchange.
   std::unique_ptr<PendingExchange> Join(Exchange mine) override;
+  Transfers* transfers(uint32_t process) override { return transports_[routes_[process]]->transfers(process); }
   void Expect() override;
   void EndExpecting() override;
   // If the other processes are reached over several transports, this function only flushes, because a thread can wait

@@ -104,7 +104,6 @@ using Sent = std::function<void(const Status&)>;
 // The bytes that the ranks of an exchange read.
 enum class ReadPattern {
   kAll,            // each rank reads the bytes of all ranks
-  kTransfer,       // rank 1 reads the bytes of rank 0; two processes may have several open exchanges of this kind
   kSpanPerReader,  // each rank has one span for each other rank, in rank order, and reads the spans that the other
                    // ranks have for it; all spans have the same size, and are at the same offsets on all ranks
 };
@@ -148,25 +147,26 @@ struct Exchanged {
 // Receives the bytes of all ranks, by rank. Returns false if the bytes of a rank could not be read. Must not throw.
 using TakeExchanged = std::function<bool(const std::vector<Exchanged>&)>;
 
-// An exchange that this process has joined. The exchange succeeds on all ranks or fails on all ranks, with one
-// exception: a transfer of copied bytes may succeed on the sender and fail on the receiver. If the object is destroyed
-// before Finish, the exchange fails.
+// The limits of a wait for other ranks.
+struct ExchangeLimits {
+  std::chrono::nanoseconds arrivals;  // maximum time from the start of the wait until all ranks have joined
+  std::chrono::nanoseconds end;       // maximum time from this rank's arrival until all ranks have read the bytes
+};
+
+// An exchange that this process has joined. The exchange succeeds on all ranks or fails on all ranks. If the object is
+// destroyed before Finish, the exchange fails.
 class PendingExchange {
  public:
-  struct Limits {
-    std::chrono::nanoseconds arrivals;  // maximum time from the start of Finish until all ranks have joined
-    std::chrono::nanoseconds end;       // maximum time from this rank's arrival until all ranks have read the bytes
-  };
-
   virtual ~PendingExchange() = default;
   // Waits until all ranks have joined, and passes their bytes to `take`. Then waits until no other rank needs this
   // rank's spans. Returns false if a limit passed, a rank could not join, `take` failed on a rank, or the ranks joined
   // with different calls. In that case the results of `take` are invalid, and the call may run with messages instead.
   // Must be called at most once.
-  virtual bool Finish(const Limits& limits, const TakeExchanged& take) = 0;
+  virtual bool Finish(const ExchangeLimits& limits, const TakeExchanged& take) = 0;
 };
 
 class LossyTransport;
+class Transfers;
 
 class Transport {
  public:
@@ -224,6 +224,9 @@ class Transport {
   // Joins an exchange, without waiting for the other ranks. If this process cannot join, returns null, and the exchange
   // fails on all ranks. The transport must outlive the result.
   virtual std::unique_ptr<PendingExchange> Join(Exchange /*mine*/) { return nullptr; }
+
+  // Transfers to and from another process (transfers.h). Returns null if the processes can only send messages.
+  virtual Transfers* transfers(uint32_t /*process*/) { return nullptr; }
 
   // A thread calls Expect when it starts to wait for the messages of a call, and EndExpecting when it stops. For one
   // call, EndExpecting may run before Expect.

@@ -67,12 +67,19 @@ int64_t CallMatcher::AddEnded(const MessageSite& site, const CallId& id, const s
   return calls_.Count();
 }
 
+void CallMatcher::AddSent(const std::shared_ptr<const MessageSite>& site, const CallId& id, uint32_t rank,
+                          Clock::time_point now) {
+  const int64_t number = AddEnded(*site, id, {rank}, now);
+  std::lock_guard<std::mutex> lock(mutex_);
+  sent_.Add(id, {site, rank, number});
+}
+
 std::shared_ptr<MessageCall> CallMatcher::FindOrKeep(PeerArrival peer) {
   const CallId id = peer.arrival.call;
   std::lock_guard<std::mutex> lock(mutex_);
   *last_calls_.Add(peer.arrival.device).value = {id, peer.process, peer.arrival.text, peer.at};
   std::shared_ptr<MessageCall> call = calls_.Find(id);
-  if (!call && !finished_.Find(id)) early_.Keep(id, std::move(peer));
+  if (!call && !finished_.Find(id) && !sent_.Find(id)) early_.Keep(id, std::move(peer));
   return call;
 }
 
@@ -83,7 +90,8 @@ std::shared_ptr<MessageCall> CallMatcher::Find(const CallId& id) const {
 
 std::optional<CallMatcher::Finished> CallMatcher::FindFinished(const CallId& id) const {
   std::lock_guard<std::mutex> lock(mutex_);
-  const Finished* const finished = finished_.Find(id);
+  const Finished* finished = finished_.Find(id);
+  if (finished == nullptr) finished = sent_.Find(id);
   return finished ? std::optional<Finished>(*finished) : std::nullopt;
 }
 
@@ -103,7 +111,7 @@ bool CallMatcher::Close(const MessageCall& call) {
   std::lock_guard<std::mutex> lock(mutex_);
   if (!calls_.Erase(call.id())) return false;
   --open_;
-  if (call.site().is_regrouped()) finished_.Add(call.id(), {call.shared_site(), call.first(), call.name()});
+  if (call.site().is_regrouped()) finished_.Add(call.id(), {call.shared_site(), call.first(), call.number()});
   return true;
 }
 
@@ -242,9 +250,10 @@ void CallMatcher::ForgetCommunicator(uint64_t communicator) {
 
 void CallMatcher::Clear() {
   const auto calls = All();  // keeps the calls and their sites alive until the mutex is released
-  BoundedMap<CallId, Finished> finished{kFinishedKept};
+  BoundedMap<CallId, Finished> finished{kFinishedKept}, sent{kSentKept};
   std::lock_guard<std::mutex> lock(mutex_);
   std::swap(finished, finished_);
+  std::swap(sent, sent_);
   calls_.Clear();
   names_ = CallNames();
   early_ = EarlyArrivals();

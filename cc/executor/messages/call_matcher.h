@@ -62,10 +62,11 @@ class CallMatcher {
   // Whether this process knows nothing of the call: the call has not begun here, no rank has announced its arrival, no
   // failure is known, and all processes of the call are running.
   bool IsUnknown(const MessageSite& site, const CallId& id) const;
-  // Records that the ranks of a group have completed the call by an exchange (operand_exchange.h). Returns the call's
-  // number in this process.
+  // Records that these ranks have completed the call without messages. Returns the call's number in this process.
   int64_t AddEnded(const MessageSite& site, const CallId& id, const std::vector<uint32_t>& ranks,
                    Clock::time_point now);
+  // Records that `rank` has completed a transfer whose receiver may not have arrived yet.
+  void AddSent(const std::shared_ptr<const MessageSite>& site, const CallId& id, uint32_t rank, Clock::time_point now);
 
   // Returns the call at which another process's rank has arrived. Returns null if the call is over or has not begun
   // here. If the call has not begun, keeps the arrival until the call begins.
@@ -79,12 +80,12 @@ class CallMatcher {
 
   std::shared_ptr<MessageCall> Find(const CallId& id) const;
 
-  // A call that is over in this process, at a site whose groups change from call to call. Ranks of other processes may
-  // still wait for a rank of this process.
+  // A call that is over in this process, although ranks of other processes may still arrive: a transfer that has been
+  // sent, or a call at a site whose groups change from call to call.
   struct Finished {
     std::shared_ptr<const MessageSite> site;
     uint32_t first;
-    CallName name;
+    int64_t number;
   };
   std::optional<Finished> FindFinished(const CallId& id) const;
 
@@ -130,7 +131,7 @@ class CallMatcher {
   void Clear();
 
  private:
-  static constexpr size_t kFinishedKept = 1024;
+  static constexpr size_t kFinishedKept = 1024, kSentKept = 256;
   static constexpr size_t kDevices = 1 << 16;
   // The latest call that a device has joined.
   struct LastCall {
@@ -147,7 +148,7 @@ class CallMatcher {
   CallTable<CallId, MessageCall> calls_;
   size_t open_ = 0;
   EarlyArrivals early_;
-  BoundedMap<CallId, Finished> finished_{kFinishedKept};
+  BoundedMap<CallId, Finished> finished_{kFinishedKept}, sent_{kSentKept};
   FailedCalls failures_;
   BoundedMap<uint32_t, LastCall> last_calls_{kDevices};
   std::map<uint32_t, GoneProcess> gone_;      // by process

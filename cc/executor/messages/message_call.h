@@ -62,6 +62,7 @@ class MessageCall {
   const std::shared_ptr<const MessageSite>& shared_site() const { return site_; }
   const CallId& id() const { return id_; }
   uint32_t first() const { return first_; }
+  int64_t number() const { return number_; }
   // Whether the call began before this process knew the call's schedule. Such a call can only fail.
   bool lacks_schedule() const { return lacks_schedule_; }
   // Whether ranks with this fingerprint belong to the call.

@@ -8,6 +8,7 @@
 
 #include "cc/base/finally.h"
 #include "cc/executor/messages/operand_exchange.h"
+#include "cc/executor/messages/operand_transfer.h"
 #include "cc/executor/messages/result_pages.h"
 
 namespace jaxcomm {
@@ -77,7 +78,7 @@ bool MessageExecutor::Arrive(const std::shared_ptr<const MessageSite>& site, con
     return true;
   }
   const auto wait = helps ? OperandExchange::kLongestWait : kNoWait;
-  // The callers of the other sites have tried ExchangeOperands or JoinExchange already.
+  // The callers of the other sites have tried ExchangeOperands or JoinTransfer already.
   if (site->follows_plans() && TryExchange(arriving, wait)) {
     arriving.done(Status());
     return false;
@@ -87,17 +88,17 @@ bool MessageExecutor::Arrive(const std::shared_ptr<const MessageSite>& site, con
   return true;
 }
 
-std::unique_ptr<MessageExecutor::ExchangingRank> MessageExecutor::JoinExchange(
+std::unique_ptr<MessageExecutor::TransferringRank> MessageExecutor::JoinTransfer(
     const std::shared_ptr<const MessageSite>& site, const CallId& id, uint32_t rank, const Buffers& buffers,
     const Done& done, Clock::time_point at) {
   const User user(driver_.users());
   if (site->exchanging().processes.empty() || !Check(*site).ok()) return nullptr;
-  auto joined = std::make_unique<ExchangingRank>(ArrivingRank{site, id, rank, buffers, done, at, Status()}, user);
-  return joined->exchange.Join(transport(), calls_) ? std::move(joined) : nullptr;
+  auto joined = std::make_unique<TransferringRank>(ArrivingRank{site, id, rank, buffers, done, at, Status()}, user);
+  return joined->transfer.Join(transport(), calls_) ? std::move(joined) : nullptr;
 }
 
-bool MessageExecutor::EndExchange(std::unique_ptr<ExchangingRank> rank) {
-  if (rank->exchange.Finish(calls_, {OperandExchange::kLongestWait, threads_.deadline()})) {
+bool MessageExecutor::EndTransfer(std::unique_ptr<TransferringRank> rank) {
+  if (rank->transfer.Finish(calls_, LimitsOf(OperandExchange::kLongestWait))) {
     rank->arriving.done(Status());
     return false;
   }
@@ -113,10 +114,23 @@ bool MessageExecutor::ExchangeOperands(const std::shared_ptr<const MessageSite>&
   return Check(*site).ok() && TryExchange(arriving, OperandExchange::kLongestWait);
 }
 
-// Returns whether an exchange has completed the rank's call.
+// Returns whether an exchange or a transfer has completed the rank's call.
 bool MessageExecutor::TryExchange(const ArrivingRank& arriving, std::chrono::nanoseconds wait) {
-  OperandExchange exchange(arriving);
-  return exchange.Join(transport(), calls_) && exchange.Finish(calls_, {wait, threads_.deadline()});
+  const auto complete = [&](auto&& exchange) {
+    return exchange.Join(transport(), calls_) && exchange.Finish(calls_, LimitsOf(wait));
+  };
+  return arriving.site->exchanging().is_transfer ? complete(OperandTransfer(arriving))
+                                                 : complete(OperandExchange(arriving));
+}
+
+// Returns the limits of an exchange that waits for other ranks for at most `arrivals`. The exchange may take half of
+// the deadline. If a rank stops while it reads, the call then still has time to continue with messages, and the
+// deadline error names the rank.
+ExchangeLimits MessageExecutor::LimitsOf(std::chrono::nanoseconds arrivals) const {
+  constexpr double kLongest = 1e6;  // seconds
+  const double seconds = std::min(threads_.deadline() / 2, kLongest);
+  const auto end = std::chrono::duration_cast<std::chrono::nanoseconds>(std::chrono::duration<double>(seconds));
+  return {std::min(arrivals, end), end};
 }
 
 // Begins the rank's call with messages. With `helps`, the caller must call Help next.
@@ -232,7 +246,7 @@ void MessageExecutor::OnNotice(uint32_t process, std::string_view bytes) {
 void MessageExecutor::OnArrival(uint32_t process, const Arrival& arrival) {
   if (const auto call = KeepArrival({process, arrival, Clock::now()})) {
     if (!arrival.waits && !call->Accepts(arrival.fingerprint) && !call->failed()) {
-      SendDifference({call->shared_site(), call->first(), call->name()}, process, arrival);
+      SendDifference({call->shared_site(), call->first(), call->number()}, process, arrival);
     }
   } else if (const auto finished = calls_.FindFinished(arrival.call)) {
     SendDifference(*finished, process, arrival);
@@ -480,7 +494,8 @@ void MessageExecutor::SendDifference(const CallMatcher::Finished& call, uint32_t
   const MessageSite& site = *call.site;
   if (arrival.rank >= site.ranks().size() || site.ranks()[arrival.rank].process != process) return;
   if (arrival.fingerprint == site.fingerprint()) return;
-  driver_.SendFailure(site, arrival.call, site.Differs(call.name, arrival.rank, arrival.text, call.first));
+  driver_.SendFailure(site, arrival.call,
+                      site.Differs(site.NameCall(call.number), arrival.rank, arrival.text, call.first));
   transport().Cancel(arrival.call);
 }
 

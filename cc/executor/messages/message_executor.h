@@ -26,7 +26,7 @@
 #include "cc/executor/messages/call_matcher.h"
 #include "cc/executor/messages/message_driver.h"
 #include "cc/executor/messages/notices.h"
-#include "cc/executor/messages/operand_exchange.h"
+#include "cc/executor/messages/operand_transfer.h"
 #include "cc/executor/messages/waiting_ranks.h"
 #include "cc/executor/sites/message_calls.h"
 #include "cc/executor/threads/call_threads.h"
@@ -57,22 +57,22 @@ class MessageExecutor : public Transport::Events, public MessageCalls {
   bool Arrive(const std::shared_ptr<const MessageSite>& site, const CallId& id, uint32_t rank, Buffers buffers,
               Done done, const Status& refused = Status(), bool helps = false, Clock::time_point at = Clock::now());
 
-  // A rank that has joined its call by an exchange of operands. EndExchange completes the call.
-  struct ExchangingRank {
-    ExchangingRank(ArrivingRank rank, const User& user) : arriving(std::move(rank)), user(user) {}
+  // A rank that has joined a transfer without messages. EndTransfer completes the rank's part.
+  struct TransferringRank {
+    TransferringRank(ArrivingRank rank, const User& user) : arriving(std::move(rank)), user(user) {}
 
     ArrivingRank arriving;
-    const User user;  // destroyed after the exchange
-    OperandExchange exchange{arriving};
+    const User user;  // destroyed after the transfer
+    OperandTransfer transfer{arriving};
   };
-  // Makes a rank join a transfer if the transfer's ranks can exchange operands without messages. Does not wait. Returns
-  // null if the ranks cannot exchange operands; the caller must then call Arrive.
-  std::unique_ptr<ExchangingRank> JoinExchange(const std::shared_ptr<const MessageSite>& site, const CallId& id,
-                                               uint32_t rank, const Buffers& buffers, const Done& done,
-                                               Clock::time_point at);
-  // Waits for the other ranks and ends the exchange. Returns false if the exchange has completed the call. If the
-  // exchange fails, makes the rank join the call with messages and returns true; the caller must then call Help.
-  bool EndExchange(std::unique_ptr<ExchangingRank> rank);
+  // Makes a rank join a transfer if the transfer's ranks need no messages. Does not wait. Returns null if they need
+  // messages; the caller must then call Arrive.
+  std::unique_ptr<TransferringRank> JoinTransfer(const std::shared_ptr<const MessageSite>& site, const CallId& id,
+                                                 uint32_t rank, const Buffers& buffers, const Done& done,
+                                                 Clock::time_point at);
+  // Waits for the other rank and ends this rank's part. Returns false if the part is complete. Otherwise makes the rank
+  // join the call with messages and returns true; the caller must then call Help.
+  bool EndTransfer(std::unique_ptr<TransferringRank> rank);
   // Runs a rank's call without messages. Returns false if the ranks cannot exchange operands, if they do not arrive
   // within OperandExchange::kLongestWait, or if the call follows the plan of the run. In that case a result that does
   // not share memory with its operand is undefined, and the caller must call Arrive or, for an all-to-all, move the
@@ -121,6 +121,7 @@ class MessageExecutor : public Transport::Events, public MessageCalls {
   Transport& transport() const { return *driver_.transport(); }
   Status Check(const MessageSite& site) const;
   bool TryExchange(const ArrivingRank& arriving, std::chrono::nanoseconds wait);
+  ExchangeLimits LimitsOf(std::chrono::nanoseconds arrivals) const;
   void BeginHelped(ArrivingRank arriving, bool helps);
   void Begin(ArrivingRank arriving);
   std::shared_ptr<MessageCall> Join(const ArrivingRank& arriving, bool& is_new);

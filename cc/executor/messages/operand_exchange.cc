@@ -7,26 +7,10 @@
 #include <utility>
 
 #include "cc/base/float_mode.h"
-#include "cc/executor/messages/call_names.h"
+#include "cc/executor/messages/call_record.h"
 #include "cc/executor/messages/result_pages.h"
 
 namespace jaxcomm {
-namespace {
-
-constexpr double kLongest = 1e6;  // seconds
-
-CallRecord RecordOf(const std::vector<Clock::time_point>& arrivals, const CallId& id, int64_t number) {
-  const auto [first, last] = std::minmax_element(arrivals.begin(), arrivals.end());
-  CallRecord record;
-  record.call = {HashOf(id), number, *first};
-  record.arrivals.reserve(arrivals.size());
-  for (const Clock::time_point at : arrivals) record.arrivals.push_back(Seconds(at - *first));
-  record.last = {static_cast<uint32_t>(last - arrivals.begin())};
-  record.after_arrival = Seconds(Clock::now() - *last);
-  return record;
-}
-
-}  // namespace
 
 bool OperandExchange::Join(Transport& transport, const CallMatcher& calls) try {
   const MessageSite& site = *arriving_.site;
@@ -51,13 +35,8 @@ bool OperandExchange::Join(Transport& transport, const CallMatcher& calls) try {
   return false;
 }
 
-bool OperandExchange::Finish(CallMatcher& calls, const Limits& limits) {
-  // The exchange may take half of the deadline. If a rank stops while it reads, the call then still has time to
-  // continue with messages, and the deadline error names the rank.
-  const double seconds = std::min(limits.deadline / 2, kLongest);
-  const auto end = std::chrono::duration_cast<std::chrono::nanoseconds>(std::chrono::duration<double>(seconds));
-  const bool ended =
-      pending_->Finish({std::min(limits.arrivals, end), end}, [this](const auto& all) { return Take(all); });
+bool OperandExchange::Finish(CallMatcher& calls, const ExchangeLimits& limits) {
+  const bool ended = pending_->Finish(limits, [this](const auto& all) { return Take(all); });
   if (ended && scratch_) {
     const XlaFloatMode mode;
     Add(0);
@@ -72,7 +51,6 @@ bool OperandExchange::Finish(CallMatcher& calls, const Limits& limits) {
 std::vector<ConstSpan> OperandExchange::Operands() const {
   const MessageSite& site = *arriving_.site;
   std::vector<ConstSpan> spans;
-  if (site.exchanging().reads == ReadPattern::kTransfer && rank_ == 1) return spans;
   const int64_t slices = site.collective().kind == Kind::kReduceScatter ? static_cast<int64_t>(group().size()) : 1;
   for (size_t leaf = 0; leaf < arriving_.buffers.operands.size(); ++leaf) {
     spans.push_back({arriving_.buffers.operands[leaf], slices * site.layout().leaves()[leaf].bytes,
@@ -84,15 +62,8 @@ std::vector<ConstSpan> OperandExchange::Operands() const {
 bool OperandExchange::Take(const std::vector<Exchanged>& operands) {
   for (size_t i = 0; i < operands.size(); ++i) arrivals_[i] = operands[i].at;
   const MessageSite& site = *arriving_.site;
-  switch (site.exchanging().reads) {
-    case ReadPattern::kAll:
-      return site.collective().kind == Kind::kAllGather ? Gather(operands) : Reduce(operands);
-    case ReadPattern::kTransfer:
-      return rank_ == 0 || operands[0].CopyTo(arriving_.buffers.results[0], 0, site.layout().payload());
-    case ReadPattern::kSpanPerReader:
-      return CopyAll(operands);
-  }
-  return false;
+  if (site.exchanging().reads == ReadPattern::kSpanPerReader) return CopyAll(operands);
+  return site.collective().kind == Kind::kAllGather ? Gather(operands) : Reduce(operands);
 }
 
 // Copies the slices of an all-to-all.

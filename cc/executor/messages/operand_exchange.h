@@ -22,17 +22,12 @@ class OperandExchange {
   // The longest time to wait for ranks that have not arrived.
   static constexpr std::chrono::milliseconds kLongestWait{20};
 
-  struct Limits {
-    std::chrono::nanoseconds arrivals;  // the time to wait for ranks that have not arrived, at most kLongestWait
-    double deadline;                    // the deadline of the call, in seconds
-  };
-
   explicit OperandExchange(const ArrivingRank& arriving) : arriving_(arriving) {}
 
   // Offers the rank's operands to the other ranks. Returns false if the call does not allow an exchange.
   bool Join(Transport& transport, const CallMatcher& calls);
-  // Returns whether the exchange has completed the call.
-  bool Finish(CallMatcher& calls, const Limits& limits);
+  // Returns whether the exchange has completed the call. limits.arrivals: at most kLongestWait.
+  bool Finish(CallMatcher& calls, const ExchangeLimits& limits);
 
  private:
   const std::vector<uint32_t>& group() const { return arriving_.site->ranks().GroupOf(arriving_.rank); }

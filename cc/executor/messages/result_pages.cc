@@ -13,7 +13,7 @@ constexpr uintptr_t kHugePage = uintptr_t{2} << 20;
 }  // namespace
 
 void AdviseHugePages(const MessageSite& site, uint32_t rank, const Buffers& buffers) {
-  const bool is_transfer = site.exchanging().reads == ReadPattern::kTransfer;
+  const bool is_transfer = site.exchanging().is_transfer;
   if (is_transfer && rank == 0) return;  // the sender of a transfer has no result
   const auto slices =
       site.collective().kind == Kind::kAllGather ? static_cast<int64_t>(site.ranks().GroupOf(rank).size()) : 1;

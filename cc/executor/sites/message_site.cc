@@ -202,12 +202,12 @@ void MessageSite::FindExchanging() {
   const bool is_one = layout().leaves().size() == 1, is_pair = found.processes.size() == 2;
   const int64_t slices = collective_.kind == Kind::kReduceScatter ? static_cast<int64_t>(found.processes.size()) : 1;
   const int64_t bytes = slices * layout().extent();
-  const bool is_transfer = IsBroadcast(list) && is_pair && is_one;
-  found.reads = is_all_to_all ? ReadPattern::kSpanPerReader : is_transfer ? ReadPattern::kTransfer : ReadPattern::kAll;
-  found.in_place = is_gather || is_all_to_all || is_transfer || bytes > Transport::kMaxExchanged;
+  found.is_transfer = IsBroadcast(list) && is_pair && is_one;
+  if (is_all_to_all) found.reads = ReadPattern::kSpanPerReader;
+  found.in_place = is_gather || is_all_to_all || found.is_transfer || bytes > Transport::kMaxExchanged;
   const auto may_exchange = [&] {
     if (is_all_to_all) return true;
-    if (is_gather || is_transfer) return is_one;
+    if (is_gather || found.is_transfer) return is_one;
     if (found.in_place) return AddsInRankOrder(list) && is_pair && is_one && bytes <= kMostReadSum;
     if (collective_.kind == Kind::kReduceScatter) return AddsInRankOrder(list);
     const auto ranks = static_cast<int64_t>(found.processes.size());

@@ -113,9 +113,10 @@ class MessageSite final : public CallSite, public DecidedSite, public std::enabl
   bool has_graphs() const { return graphs_->are_made(); }
   // Must be called after MakeGraphs. Returns the message graph of the rank ranks().locals()[local].
   const MessageGraph& graph(uint32_t local) const { return (*graphs_)[local]; }
-  // How the ranks of calls exchange operands without messages (operand_exchange.h).
+  // How the ranks of calls exchange operands without messages (operand_exchange.h, operand_transfer.h).
   struct Exchanging {
     std::vector<uint32_t> processes;  // the group's processes, by rank; empty if calls always use messages
+    bool is_transfer = false;         // the first rank sends its operand to the second; the others do not apply
     bool in_place = false;            // as in jaxcomm::Exchange
     ReadPattern reads = ReadPattern::kAll;
   };

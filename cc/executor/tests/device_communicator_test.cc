@@ -416,6 +416,40 @@ TEST(DeviceCommunicator, UnlikeCallsFailAtOnceAndNameBoth) {
   }
 }
 
+// The sender of a small transfer does not wait for its receiver.
+TEST(DeviceCommunicator, ASmallTransferWithinAHostEndsBeforeItsReceiverArrives) {
+  Job job(2, 1, Wire::kShm);
+  const auto ranks = job.Make({0, 1});
+  for (int64_t bytes : {int64_t{8}, int64_t{32} << 10}) {
+    Bytes sent(static_cast<size_t>(bytes), std::byte{1}), received(sent.size());
+    EXPECT_TRUE(ranks[0]->Wait(ranks[0]->Send(sent.data(), bytes, 1, "shift")).ok());
+    std::fill(sent.begin(), sent.end(), std::byte{2});
+    EXPECT_TRUE(ranks[1]->Wait(ranks[1]->Receive(received.data(), bytes, 0, "shift")).ok());
+    EXPECT_EQ(received, Bytes(received.size(), std::byte{1}));
+  }
+  EXPECT_EQ(CallsOf(job, "\"name\":\"shift\""), 1);  // the call of the sender with the first size
+  EXPECT_NE(job.executor(0).stats().Json().find("\"arrivals\":[],"), std::string::npos);
+  EXPECT_EQ(job.executor(1).stats().Json().find("\"arrivals\":[],"), std::string::npos);
+}
+
+// The sender's part may be over before the receiver finds that the calls differ.
+TEST(DeviceCommunicator, AReceiverOfAnotherTransferWithinAHostGetsTheErrorThatNamesBoth) {
+  for (const int64_t bytes : {int64_t{1000}, int64_t{8} << 20}) {
+    Job job(2, 1, Wire::kShm);
+    const auto ranks = job.Make({0, 1});
+    const std::string one = "u8[" + std::to_string(bytes) + "]", other = "u8[" + std::to_string(bytes + 1) + "]";
+    const std::vector<Status> ends = OnThreads(2, [&](size_t rank) {
+      Bytes memory(static_cast<size_t>(bytes + 1));
+      return rank == 0 ? ranks[0]->Wait(ranks[0]->Send(memory.data(), bytes, 1, "shift"))
+                       : ranks[1]->Wait(ranks[1]->Receive(memory.data(), bytes + 1, 0, "shift"));
+    });
+    EXPECT_EQ(ends[0].ok(), bytes == 1000);
+    EXPECT_NE(ends[1].message().find("MismatchError: shift"), std::string::npos) << ends[1].message();
+    EXPECT_NE(ends[1].message().find(one), std::string::npos) << ends[1].message();
+    EXPECT_NE(ends[1].message().find(other), std::string::npos) << ends[1].message();
+  }
+}
+
 TEST(DeviceCommunicator, ASumBesideAMaximumFailsAndNamesBoth) {
   Job job(2, 1);
   const auto ranks = job.Make({0, 1});

@@ -39,7 +39,7 @@ class ExchangeRestsTest : public testing::Test {
       auto made = MemoryFile::Create(process, 2, /*arena_bytes=*/1 << 20);
       EXPECT_TRUE(made.ok()) << made.status().message();
       files_.push_back(made.value());
-      exchanges_.push_back(std::make_unique<Exchanges>(files_[process], 2));
+      exchanges_.push_back(std::make_unique<Exchanges>(files_[process]));
     }
     EXPECT_EQ(sched_getaffinity(0, sizeof(allowed_), &allowed_), 0);
     for (int processor = 0; processor < CPU_SETSIZE; ++processor) {

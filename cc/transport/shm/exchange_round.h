@@ -2,7 +2,7 @@
 // the exchange is open. Otherwise a rank closes the exchange, and the exchange fails on all ranks.
 //
 //   ExchangeRound round(state, tag, ranks);             // the call determines the state and the tag
-//   if (round.Enter(/*takes=*/false)) {
+//   if (round.Enter()) {
 //     bool ends_well = round.AwaitEntered(end, yield) && Read() && round.Take();
 //     if (ends_well) ends_well = round.AwaitTaken(end, step, yield, lives);   // if ranks read each other's memory
 //     if (!ends_well) round.Close();
@@ -19,21 +19,21 @@
 #include <cstddef>
 #include <cstdint>
 
+#include "cc/transport/shm/state_word.h"
+
 namespace jaxcomm::shm {
 
 class ExchangeRound {
  public:
-  using State = std::atomic<uint64_t>;
   using Clock = std::chrono::steady_clock;
 
   static constexpr size_t kMaxRanks = 255;
 
   // `tag` distinguishes calls that use the same state. The low half of a tag is 0, and the high half is not 0.
-  ExchangeRound(State& state, uint64_t tag, size_t ranks) : state_(state), tag_(tag), ranks_(ranks) {}
+  ExchangeRound(StateWord& state, uint64_t tag, size_t ranks) : state_(state), tag_(tag), ranks_(ranks) {}
 
-  // Counts this rank as present. If `takes` is true, also counts the rank as having taken all the bytes that it needs.
-  // Returns false if the exchange is closed or another call uses the state.
-  bool Enter(bool takes);
+  // Counts this rank as present. Returns false if the exchange is closed or another call uses the state.
+  bool Enter();
   // Closes the exchange for a rank that has not entered. Does nothing if another call uses the state.
   void Decline();
   // Waits until all ranks have entered. Closes the exchange if a rank is missing at the time `end`. Returns whether the
@@ -42,7 +42,7 @@ class ExchangeRound {
   bool AwaitEntered(Clock::time_point end, const Yield& yield) {
     const auto is_over = [this](uint64_t now) { return !IsOpen(now) || Entered(now) == ranks_; };
     yield([&] { return is_over(state_.load()); });
-    if (!is_over(SleepUntil(end, is_over))) CloseUnless(is_over);
+    if (!is_over(SleepUntil(state_, kSleeps, end, is_over))) CloseUnless(is_over);
     return IsOpen(state_.load());
   }
   // Counts this rank as having taken all the bytes that it needs. Returns false if the exchange is closed.
@@ -55,7 +55,7 @@ class ExchangeRound {
     yield([&] { return is_over(state_.load()); });
     for (;;) {
       const Clock::time_point now = Clock::now(), until = now + step;
-      if (is_over(SleepUntil(until < end ? until : end, is_over))) break;
+      if (is_over(SleepUntil(state_, kSleeps, until < end ? until : end, is_over))) break;
       if (now >= end || !lives()) Close();
     }
     return Taken(state_.load()) == ranks_;
@@ -66,10 +66,8 @@ class ExchangeRound {
   }
   void Leave();
 
-  // Whether all ranks have taken their bytes or IsOver() is true. Then no rank needs bytes any more.
+  // Whether no rank needs bytes any more: all ranks have taken theirs, or the exchange is over.
   bool IsRead() const;
-  // Whether the exchange is closed, or all ranks have left it.
-  bool IsOver() const { return !IsOpen(state_.load()); }
 
  private:
   // The parts of the state: three counters of ranks, two flags and the tag. If the state is 0, any call can use it.
@@ -86,27 +84,11 @@ class ExchangeRound {
 
   template <typename Unless>
   void CloseUnless(const Unless& unless);
-  template <typename Ready>
-  uint64_t SleepUntil(Clock::time_point end, const Ready& ready);
-  void Sleep(uint64_t expected, std::chrono::nanoseconds limit);
-  void Wake();
 
-  State& state_;
+  StateWord& state_;
   const uint64_t tag_;
   const size_t ranks_;
 };
-
-// Sleeps until `ready(state)` holds, but not longer than until `end`. Returns the last state.
-template <typename Ready>
-uint64_t ExchangeRound::SleepUntil(Clock::time_point end, const Ready& ready) {
-  for (uint64_t now = state_.load();;) {
-    const auto left = end - Clock::now();
-    if (ready(now) || left <= left.zero()) return now;
-    if (!(now & kSleeps) && !state_.compare_exchange_weak(now, now | kSleeps)) continue;
-    Sleep(now | kSleeps, left);
-    now = state_.load();
-  }
-}
 
 template <typename Unless>
 void ExchangeRound::CloseUnless(const Unless& unless) {
@@ -114,7 +96,7 @@ void ExchangeRound::CloseUnless(const Unless& unless) {
   do {
     if (unless(before)) return;
   } while (!state_.compare_exchange_weak(before, before | kClosed));
-  if (before & kSleeps) Wake();
+  if (before & kSleeps) Wake(state_);
 }
 
 }  // namespace jaxcomm::shm

@@ -29,12 +29,12 @@ class ExchangeRoundTest : public testing::Test {
     return round.AwaitTaken(Clock::now() + limit, milliseconds(1), kNoYield, kLives);
   }
 
-  ExchangeRound::State state_{0};
+  StateWord state_{0};
 };
 
 TEST_F(ExchangeRoundTest, EndsWellIfAllTakeAndIsFreeWhenAllHaveLeft) {
   ExchangeRound one = Make(), two = Make();
-  EXPECT_TRUE(one.Enter(false) && two.Enter(false));
+  EXPECT_TRUE(one.Enter() && two.Enter());
   EXPECT_TRUE(AwaitEntered(one, kLong) && AwaitEntered(two, kLong));
   EXPECT_TRUE(one.Take());
   EXPECT_FALSE(one.IsRead());
@@ -42,26 +42,26 @@ TEST_F(ExchangeRoundTest, EndsWellIfAllTakeAndIsFreeWhenAllHaveLeft) {
   EXPECT_TRUE(one.IsRead());
   EXPECT_TRUE(AwaitTaken(one, kLong) && AwaitTaken(two, kLong));
   one.Leave();
-  EXPECT_FALSE(Make(kOther).Enter(false));  // rank `two` has not left
+  EXPECT_FALSE(Make(kOther).Enter());  // rank `two` has not left
   two.Leave();
   EXPECT_EQ(state_, 0u);
-  EXPECT_TRUE(Make(kOther).Enter(false));
+  EXPECT_TRUE(Make(kOther).Enter());
 }
 
 TEST_F(ExchangeRoundTest, ARankThatDoesNotComeClosesIt) {
   ExchangeRound one = Make(), late = Make();
-  EXPECT_TRUE(one.Enter(false));
+  EXPECT_TRUE(one.Enter());
   EXPECT_FALSE(AwaitEntered(one, milliseconds(1)));
-  EXPECT_FALSE(late.Enter(false));
-  EXPECT_FALSE(Make(kOther).Enter(false));
+  EXPECT_FALSE(late.Enter());
+  EXPECT_FALSE(Make(kOther).Enter());
   one.Leave();
-  EXPECT_FALSE(late.Enter(false));
-  EXPECT_TRUE(Make(kOther).Enter(false));
+  EXPECT_FALSE(late.Enter());
+  EXPECT_TRUE(Make(kOther).Enter());
 }
 
 TEST_F(ExchangeRoundTest, NobodyTakesFromAClosedRound) {
   ExchangeRound one = Make(), two = Make();
-  EXPECT_TRUE(one.Enter(false) && two.Enter(false));
+  EXPECT_TRUE(one.Enter() && two.Enter());
   EXPECT_TRUE(one.Take());
   one.Close();
   EXPECT_FALSE(two.Take());
@@ -72,7 +72,7 @@ TEST_F(ExchangeRoundTest, AReaderThatIsSlowOrHasEndedClosesIt) {
   for (const bool lives : {true, false}) {
     state_ = 0;
     ExchangeRound one = Make(), two = Make();
-    EXPECT_TRUE(one.Enter(/*takes=*/true) && two.Enter(false));
+    EXPECT_TRUE(one.Enter() && two.Enter() && one.Take());
     EXPECT_FALSE(one.AwaitTaken(Clock::now() + (lives ? milliseconds(5) : kLong), milliseconds(1), kNoYield,
                                 [lives] { return lives; }));
     EXPECT_FALSE(two.Take());
@@ -81,23 +81,23 @@ TEST_F(ExchangeRoundTest, AReaderThatIsSlowOrHasEndedClosesIt) {
 
 TEST_F(ExchangeRoundTest, IsNotClosedOnceAllHaveTaken) {
   ExchangeRound one = Make(), two = Make();
-  EXPECT_TRUE(one.Enter(true) && two.Enter(true));
+  EXPECT_TRUE(one.Enter() && two.Enter() && one.Take() && two.Take());
   one.Close();
   EXPECT_TRUE(AwaitTaken(two, kLong));
 }
 
 TEST_F(ExchangeRoundTest, ARankThatDeclinesClosesItForItsCallOnly) {
   ExchangeRound one = Make();
-  EXPECT_TRUE(one.Enter(false));
+  EXPECT_TRUE(one.Enter());
   Make(kOther).Decline();
-  EXPECT_TRUE(Make().Enter(false));
+  EXPECT_TRUE(Make().Enter());
   Make().Decline();
   EXPECT_FALSE(AwaitEntered(one, kLong));
 
   state_ = 0;
   Make(kOther).Decline();
-  EXPECT_FALSE(Make(kOther).Enter(false));
-  EXPECT_TRUE(Make().Enter(false));
+  EXPECT_FALSE(Make(kOther).Enter());
+  EXPECT_TRUE(Make().Enter());
 }
 
 // Each thread is a rank, and runs many calls with the same state. The ranks wait briefly and fail at random. All ranks
@@ -115,7 +115,7 @@ TEST_F(ExchangeRoundTest, RanksAgreeHoweverTheyFail) {
         const auto end = Clock::now() + (call % 100 == 0 ? milliseconds(50) : milliseconds(1));
         if (random() % 20 == 0) {
           round.Decline();
-        } else if (round.Enter(false)) {
+        } else if (round.Enter()) {
           bool ends_well = round.AwaitEntered(end, kNoYield) && random() % 20 != 0 && round.Take();
           if (ends_well) ends_well = round.AwaitTaken(end, milliseconds(1), kNoYield, kLives);
           if (!ends_well) round.Close();

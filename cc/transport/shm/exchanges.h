@@ -1,6 +1,6 @@
 // Exchanges bytes among the ranks of a call on one host. PendingExchange describes when an exchange succeeds.
 //
-//   Exchanges exchanges(memory, processes);                            // the memory file of this process
+//   Exchanges exchanges(memory);                                       // the memory file of this process
 //   auto pending = exchanges.Join(mine, {{file, reader, …}, …});       // one member per rank
 //   if (pending && pending->Finish(limits, take)) …
 //
@@ -34,8 +34,7 @@ class Exchanges {
     std::function<bool()> lives = {};      // returns false if the member has ended; empty for this process
   };
 
-  Exchanges(std::shared_ptr<MemoryFile> memory, uint32_t processes)
-      : memory_(std::move(memory)), cells_(kRounds * (1 + 2 * size_t{processes})) {}
+  explicit Exchanges(std::shared_ptr<MemoryFile> memory) : memory_(std::move(memory)), cells_(kRounds) {}
 
   // Like Transport::Join. `members` has one entry per rank.
   std::unique_ptr<PendingExchange> Join(Exchange mine, std::vector<Member> members);
@@ -46,7 +45,7 @@ class Exchanges {
   // released it.
   struct Cell {
     bool is_used = false;
-    ExchangeRound::State* state = nullptr;
+    StateWord* state = nullptr;
     uint64_t tag = 0;
     size_t ranks = 0;
   };

@@ -32,21 +32,17 @@ struct Call {
   std::vector<uint32_t> processes;
   uint64_t fingerprint = 1;
   bool in_place = false;
-  ReadPattern reads = ReadPattern::kAll;
 };
 
 Outcome Try(ShmJob& job, const Call& call, size_t rank, const Bytes& bytes, nanoseconds limit, bool fails = false) {
   Outcome outcome;
-  const bool is_transfer = call.reads == ReadPattern::kTransfer, is_receiver = is_transfer && rank == 1;
-  const std::vector<ConstSpan> spans = is_receiver ? std::vector<ConstSpan>() : All(bytes);
-  const Exchange mine{call.id,       call.processes, rank, call.fingerprint, spans, std::chrono::steady_clock::now(),
-                      call.in_place, call.reads};
+  const Exchange mine{
+      call.id, call.processes, rank, call.fingerprint, All(bytes), std::chrono::steady_clock::now(), call.in_place};
   const std::unique_ptr<PendingExchange> pending = job[call.processes[rank]].Join(mine);
   outcome.all = pending && pending->Finish({limit, kLong}, [&](const std::vector<Exchanged>& taken) {
     if (fails) return false;
     for (const Exchanged& each : taken) {
       Bytes& copy = outcome.taken.emplace_back(bytes.size());
-      if (is_transfer && (rank == 0 || &each != &taken[0])) continue;
       if (!each.CopyTo(copy.data(), 0, static_cast<int64_t>(copy.size()))) return false;
     }
     return true;
@@ -148,24 +144,6 @@ TEST(ExchangesTest, BytesOfAnySizeAreReadInPlace) {
   }
 }
 
-TEST(ExchangesTest, TransfersInBothDirectionsAtOnce) {
-  ShmJob job(2);
-  for (const size_t bytes : {size_t{100}, size_t{3} << 20}) {
-    for (uint32_t number = 0; number < 3 * shm::kRounds; ++number) {
-      const std::vector<Bytes> content = ContentOf(number, 2, bytes);
-      const std::vector<uint32_t> there = {0, 1}, back = {1, 0};
-      const Call calls[] = {{{1, number, 0, 0}, there, 1, true, ReadPattern::kTransfer},
-                            {{2, number, 0, 0}, back, 1, true, ReadPattern::kTransfer}};
-      // Thread i runs rank i / 2 of transfer i % 2.
-      const std::vector<Outcome> outcomes =
-          OnThreads(4, [&](uint32_t i) { return Try(job, calls[i % 2], i / 2, content[i % 2], kLong); });
-      for (const Outcome& outcome : outcomes) EXPECT_TRUE(outcome.all);
-      EXPECT_EQ(outcomes[2].taken[0], content[0]);
-      EXPECT_EQ(outcomes[3].taken[0], content[1]);
-    }
-  }
-}
-
 // Exchanges one span of `bytes` bytes between each two ranks. Returns whether the exchange succeeded on this rank.
 bool ExchangeSpans(ShmJob& job, const Call& call, uint32_t rank, int64_t bytes, nanoseconds limit) {
   const auto ranks = static_cast<uint32_t>(call.processes.size());
@@ -218,40 +196,6 @@ TEST(ExchangesTest, ARankThatCannotReadEndsTheExchangeOnAllRanks) {
        OnThreads(3, [&](uint32_t rank) { return Try(job, call, rank, content[rank], kLong, /*fails=*/rank == 1); })) {
     EXPECT_FALSE(outcome.all);
   }
-}
-
-TEST(ExchangesTest, AReceiverThatTakesMoreThanWasSentGetsNothing) {
-  ShmJob job(2);
-  for (const size_t bytes : {size_t{100}, size_t{1} << 20}) {
-    const Call call{Id(static_cast<uint32_t>(bytes), 0, 0).call, {0, 1}, 1, true, ReadPattern::kTransfer};
-    const std::vector<Outcome> outcomes =
-        OnThreads(2, [&](uint32_t rank) { return Try(job, call, rank, Bytes(bytes + rank), kLong); });
-    EXPECT_FALSE(outcomes[1].all);
-  }
-}
-
-// The sender reads the receiver's cell only in Finish. Until then the receiver must not reuse the cell.
-TEST(ExchangesTest, AReceiverKeepsItsCellUntilTheSenderHasLooked) {
-  ShmJob job(2);
-  const std::vector<uint32_t> processes = {0, 1};
-  const Bytes bytes(100, std::byte{1});
-  const auto join = [&](uint32_t number, uint32_t rank) {
-    const std::vector<ConstSpan> spans = rank == 0 ? All(bytes) : std::vector<ConstSpan>();
-    return job[rank].Join(
-        {{1, number, 0, 0}, processes, rank, 1, spans, std::chrono::steady_clock::now(), true, ReadPattern::kTransfer});
-  };
-  const auto finish = [](const std::unique_ptr<PendingExchange>& pending) {
-    return pending->Finish({kLong, kLong}, [](const std::vector<Exchanged>&) { return true; });
-  };
-  std::unique_ptr<PendingExchange> sends = join(0, 0);
-  std::unique_ptr<PendingExchange> receives = join(0, 1);
-  ASSERT_TRUE(sends && receives);
-  EXPECT_TRUE(finish(receives));
-  receives = nullptr;
-  EXPECT_EQ(join(shm::kRounds, 1), nullptr);  // uses the same cell, which the sender may still read
-  EXPECT_TRUE(finish(sends));
-  sends = nullptr;
-  EXPECT_NE(join(2 * shm::kRounds, 1), nullptr);
 }
 
 // Each rank overwrites its bytes as soon as its exchange has succeeded or failed.

@@ -1,7 +1,7 @@
 // The layout of the memory file of a process. The process writes the file. The other processes read the file, and write
 // only its first part. All files of a job have the same layout, so a process never reads a size from a file.
 //
-//   first       WritablePart and the rounds of transfers
+//   first       WritablePart and the states of transfers
 //   then        FileHeader, and a PeerChannel for each process of the job
 //   then        slots of kSlotBytes, which hold messages of this process until all receivers have released them
 #pragma once
@@ -11,7 +11,9 @@
 #include <cstddef>
 #include <cstdint>
 
+#include "cc/transport/cancelled_calls.h"
 #include "cc/transport/shm/exchange_round.h"
+#include "cc/transport/shm/state_word.h"
 #include "cc/transport/transport.h"
 
 namespace jaxcomm::shm {
@@ -23,17 +25,19 @@ constexpr uint64_t kRingBytes = 64 << 10;  // a power of two
 constexpr uint64_t kReleases = 1024;  // maximum number of messages in slots from one process to another; a power of two
 constexpr size_t kMaxInline = 4096;   // larger messages go into slots
 
-// Number of rounds for a group. A round (exchange_round.h) is the shared state of one exchange at a time. The call
-// determines the round. A group has fewer than kRounds exchanges in progress. Two processes have fewer than kRounds
-// transfers in progress.
+// Number of rounds for a group, and for transfers to a process. A round is the shared state of one exchange
+// (exchange_round.h) or transfer (transfer_state.h) at a time. The call determines the round.
 constexpr size_t kRounds = 8;
-constexpr size_t kMaxCopiedTransfer = 1024;  // bytes; the receiver reads larger transfers in the sender's memory
+
+// Copies of offered bytes (transfer_buffers.h). The receiver reads more bytes in the sender's memory.
+constexpr uint32_t kTransferBuffers = 64;
+constexpr int64_t kTransferBufferBytes = 64 << 10;
 
 // The part of the file that other processes also write. `rounds` are for groups in which the file's owner is rank 0.
-// After this struct, the file has kRounds more rounds for each process of the job, for transfers to that process.
+// After this struct, the file has kRounds states for each process of the job, for transfers to that process.
 struct WritablePart {
   struct alignas(64) RoundState {
-    std::atomic<uint64_t> state;
+    StateWord state;
   };
 
   std::atomic<uint32_t> doorbell;
@@ -49,6 +53,18 @@ struct ExchangeCell {
   std::chrono::steady_clock::duration at;
   int64_t bytes;
   uint32_t in_place;  // 0 or 1
+};
+
+// Describes the bytes that the file's owner offers in a transfer.
+struct TransferCell {
+  static constexpr uint32_t kInPlace = 0xffffffff;
+
+  CallId call;
+  uint64_t fingerprint;
+  std::chrono::steady_clock::duration at;
+  int64_t bytes;
+  const std::byte* address;  // in the owner's memory
+  uint32_t buffer;           // the index of the buffer that has a copy of the bytes; kInPlace if they are not copied
 };
 
 struct FileHeader {
@@ -67,9 +83,18 @@ struct FileHeader {
     ExchangeCell cell;
     alignas(64) std::byte data[Transport::kMaxExchanged];
   } cells[kRounds];
+  alignas(64) std::byte transfer_buffers[kTransferBuffers][kTransferBufferBytes];
 };
 
 static_assert(ExchangeRound::kMaxRanks * sizeof(void*) <= Transport::kMaxExchanged);  // the addresses of all spans fit
+
+inline uint64_t TagOf(const CallId& call) { return (HashCallId()(call) << 32) | (uint64_t{1} << 32); }
+
+// Successive calls on a communicator use different rounds. The communicator's number is hashed, because the low bits of
+// such numbers are often equal.
+inline size_t RoundOf(const CallId& call) {
+  return ((call.communicator * 0x9e3779b97f4a7c15 >> 32) + call.launch + call.site + call.iteration) % kRounds;
+}
 
 enum class Closing : uint32_t { kOpen, kLeft, kCutOff };
 
@@ -80,13 +105,8 @@ struct PeerChannel {
   alignas(64) std::atomic<uint64_t> read;      // number of bytes read from the other process's ring
   alignas(64) std::atomic<uint64_t> released;  // number of entries written into `releases`
   std::atomic<uint32_t> closing;
-  std::atomic<uint32_t> reads;  // nonzero if the owner can read the other process's memory directly
-  // The owner's cells for transfers to the other process (`sent`) and from the other process (`received`).
-  struct SentCell {
-    ExchangeCell cell;
-    alignas(64) std::byte data[kMaxCopiedTransfer];
-  } sent[kRounds];
-  ExchangeCell received[kRounds];
+  std::atomic<uint32_t> reads;      // nonzero if the owner can read the other process's memory directly
+  TransferCell transfers[kRounds];  // of transfers to the other process
   // There is one entry for each message that the owner has released. An entry is the number of the other process's slot
   // that held the message.
   alignas(64) std::atomic<uint32_t> releases[kReleases];

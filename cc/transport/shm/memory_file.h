@@ -29,7 +29,7 @@ class MemoryFile {
   int fd() const { return fd_; }
   WritablePart& writable() const { return *reinterpret_cast<WritablePart*>(start_); }
   // The state of round number `round` for transfers from the file's owner to the process.
-  std::atomic<uint64_t>& transfer_round(uint32_t process, size_t round) const {
+  StateWord& transfer_state(uint32_t process, size_t round) const {
     return reinterpret_cast<WritablePart::RoundState*>(start_ + sizeof(WritablePart))[process * kRounds + round].state;
   }
   std::atomic<uint32_t>& doorbell() const { return writable().doorbell; }

@@ -12,22 +12,28 @@
 #include "cc/transport/shm/memory_file.h"
 #include "cc/transport/shm/peer_memory.h"
 #include "cc/transport/shm/peer_slots.h"
+#include "cc/transport/shm/peer_transfers.h"
 #include "cc/transport/shm/ring.h"
 #include "cc/transport/shm/shm_transport.h"
 
 namespace jaxcomm {
 
 struct ShmTransport::Peer {
-  Peer(uint32_t self, uint32_t process, const std::shared_ptr<shm::MemoryFile>& mine,
-       std::shared_ptr<shm::MemoryFile> other)
+  Peer(ShmTransport& owner, uint32_t process, std::shared_ptr<shm::MemoryFile> other)
       : process(process),
         memory(std::move(other)),
-        to(mine->channel(process)),
-        from(memory->channel(self)),
+        to(owner.memory_->channel(process)),
+        from(memory->channel(owner.process_)),
         bytes(memory->header().pid, memory->header().nonce_at, memory->header().nonce),
         can_read(bytes.CanRead()),
+        transfers(*owner.memory_, owner.transfer_buffers_, owner.process_,
+                  {process, memory.get(), can_read ? &bytes : nullptr, [this] { return from.reads != 0; },
+                   [this, &owner] {
+                     Lock lock(owner.mutex_);
+                     return !ended();
+                   }}),
         reader(to, from),
-        slots(std::make_shared<shm::PeerSlots>(process, mine, memory)),
+        slots(std::make_shared<shm::PeerSlots>(process, owner.memory_, memory)),
         writer(to, from) {}
 
   bool ended() const { return !end.ok(); }
@@ -39,6 +45,7 @@ struct ShmTransport::Peer {
   const shm::PeerChannel& from;
   const shm::PeerMemory bytes;  // reads the peer's memory; works only if `can_read` is true
   const bool can_read;
+  shm::PeerTransfers transfers;
 
   // Used only by the thread that holds serving_.
   shm::RingReader reader;

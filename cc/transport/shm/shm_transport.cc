@@ -39,7 +39,7 @@ ShmTransport::ShmTransport(OnlyCreate, Events* events, std::shared_ptr<shm::Memo
       memory_(std::move(memory)),
       life_lock_(std::move(life_lock)),
       peers_(memory_->header().processes),
-      exchanges_(memory_, memory_->header().processes),
+      exchanges_(memory_),
       slots_(process_, memory_->header().processes, memory_->header().slots) {}
 
 ShmTransport::~ShmTransport() {
@@ -92,7 +92,7 @@ Status ShmTransport::AddPeer(uint32_t process, uint64_t nonce, int fd) {
   {
     Lock lock(mutex_);
     if (peers_[process]) return InvalidArgument("process " + std::to_string(process) + " has been added before.");
-    peers_[process] = std::make_unique<Peer>(process_, process, memory_, std::move(memory.value()));
+    peers_[process] = std::make_unique<Peer>(*this, process, std::move(memory.value()));
     Peer& peer = *peers_[process];
     peer.to.reads = peer.can_read ? 1 : 0;
   }
@@ -150,6 +150,11 @@ std::unique_ptr<PendingExchange> ShmTransport::Join(Exchange mine) {
     }
   }
   return exchanges_.Join(std::move(mine), std::move(members));
+}
+
+Transfers* ShmTransport::transfers(uint32_t process) {
+  Peer* const peer = Find(process);
+  return peer == nullptr ? nullptr : &peer->transfers;
 }
 
 void ShmTransport::Work() {

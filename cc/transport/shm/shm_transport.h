@@ -40,6 +40,7 @@
 #include "cc/transport/shm/life_lock.h"
 #include "cc/transport/shm/memory_file.h"
 #include "cc/transport/shm/message_slots.h"
+#include "cc/transport/shm/transfer_buffers.h"
 #include "cc/transport/spans.h"
 #include "cc/transport/transport.h"
 
@@ -73,6 +74,7 @@ class ShmTransport final : public Transport {
   bool MayKeep(uint32_t process) override;
   void Cancel(const CallId& call) override;
   std::unique_ptr<PendingExchange> Join(Exchange mine) override;
+  Transfers* transfers(uint32_t process) override;
   void Expect() override;
   void EndExpecting() override;
   void Help(std::chrono::nanoseconds limit, bool yields, const std::function<bool()>& over) override;
@@ -159,6 +161,7 @@ class ShmTransport final : public Transport {
   int64_t expected_ = 0;  // number of expected calls; may briefly be negative, as EndExpecting may run before Expect
   std::vector<std::unique_ptr<Peer>> peers_;
   shm::Exchanges exchanges_;
+  shm::TransferBuffers transfer_buffers_;
   std::unordered_map<CallId, Call, HashCallId> calls_;
   CancelledCalls cancelled_;
   shm::MessageSlots slots_;
