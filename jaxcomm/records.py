@@ -87,9 +87,9 @@ class SiteStats(TypedDict):
       trial: the trial of the site's plan, if it has begun.
       wait_s: for each rank, the total time that the rank waited for the last rank.
       late: for each rank, the number of calls in which it was the last rank.
-      arrivals: for each of the last 256 calls and each rank, the time after the first rank's arrival. Calls in which this
-        process sent bytes without waiting for the receiver are only counted. If groups are an operand and the ranks are
-        in several processes, the entry is None for the ranks of a group that has no rank of this process.
+      arrivals: for each of the last 256 calls and each rank, the time after the first rank's arrival. Sends within
+        a host without messages are only counted. If groups are an operand and the ranks are in several processes, the
+        entry is None for the ranks of a group that has no rank of this process.
       work_s: if groups are an operand, for each of the last 256 calls and each rank, the time since the rank's previous
         call ended; the entry is None for ranks of other processes. The list is empty if groups are not an operand.
       after_arrival_s: for each of the last 256 calls, the time from the last arrival to the end.

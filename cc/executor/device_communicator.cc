@@ -116,7 +116,7 @@ Result<DeviceGroup::Site> DeviceGroup::Make(const Signature& call, const ChosenL
   return site;
 }
 
-Status Transfer::Wait(Executor& executor) {
+Status PendingCall::Wait(Executor& executor) {
   const auto over = [this] { return is_over(); };
   for (int times = 0; helps_ && times < kHelpTimes && executor.messages().Help(over) && !is_over();) ++times;
   std::unique_lock<std::mutex> lock(mutex_);
@@ -124,12 +124,12 @@ Status Transfer::Wait(Executor& executor) {
   return *status_;
 }
 
-bool Transfer::is_over() const {
+bool PendingCall::is_over() const {
   std::lock_guard<std::mutex> lock(mutex_);
   return status_.has_value();
 }
 
-void Transfer::End(const Status& status) {
+void PendingCall::End(const Status& status) {
   std::lock_guard<std::mutex> lock(mutex_);
   status_ = status;
   ended_.notify_all();
@@ -178,14 +178,14 @@ Status DeviceCommunicator::Run(const Signature& call, const std::byte* operand, 
   const Clock::time_point at = Clock::now();
   const Result<DeviceGroup::Site> site = Find(call);
   if (site.ok() && executor_.messages().ExchangeOperands(site.value(), id, rank_, buffers, at)) return Status();
-  const auto transfer = std::make_shared<Transfer>();
+  const auto transfer = std::make_shared<PendingCall>();
   Begin(transfer, call, site, id, rank_, std::move(buffers), at);
   Status status = transfer->Wait(executor_);
   Count(status);
   return status;
 }
 
-void DeviceCommunicator::Begin(const std::shared_ptr<Transfer>& transfer, const Signature& call,
+void DeviceCommunicator::Begin(const std::shared_ptr<PendingCall>& transfer, const Signature& call,
                                const Result<DeviceGroup::Site>& site, const CallId& id, uint32_t rank, Buffers buffers,
                                Clock::time_point at) {
   // A thread in Help sleeps until a message from another process arrives. A thread that waits for a transfer within its
@@ -205,18 +205,18 @@ void DeviceCommunicator::Begin(const std::shared_ptr<Transfer>& transfer, const 
   }
 }
 
-std::shared_ptr<Transfer> DeviceCommunicator::Send(const std::byte* bytes, int64_t size, uint32_t to,
-                                                   std::string_view name) {
+std::shared_ptr<PendingCall> DeviceCommunicator::Send(const std::byte* bytes, int64_t size, uint32_t to,
+                                                      std::string_view name) {
   return Record(bytes, nullptr, size, rank_, to, name);
 }
 
-std::shared_ptr<Transfer> DeviceCommunicator::Receive(std::byte* bytes, int64_t size, uint32_t from,
-                                                      std::string_view name) {
+std::shared_ptr<PendingCall> DeviceCommunicator::Receive(std::byte* bytes, int64_t size, uint32_t from,
+                                                         std::string_view name) {
   return Record(nullptr, bytes, size, from, rank_, name);
 }
 
 // Makes the rank join a transfer without messages. Returns false if the transfer needs messages.
-bool DeviceCommunicator::JoinTransfer(Transfer& transfer, const DeviceGroup::Site& site, const CallId& id,
+bool DeviceCommunicator::JoinTransfer(PendingCall& transfer, const DeviceGroup::Site& site, const CallId& id,
                                       uint32_t rank, const Buffers& buffers, const Done& done, Clock::time_point at) {
   transfer.set_joined(executor_.messages().JoinTransfer(site, id, rank, buffers, done, at));
   return transfer.has_joined();
@@ -227,8 +227,8 @@ bool DeviceCommunicator::JoinTransfer(Transfer& transfer, const DeviceGroup::Sit
 void DeviceCommunicator::EndJoined() {
   for (const bool receives : {true, false}) {
     for (const OpenTransfer& each : open_) {
-      Transfer& transfer = *each.transfer;
-      if (transfer.has_joined() && transfer.receives() == receives) transfer.EndWithoutMessages(executor_);
+      PendingCall& transfer = *each.transfer;
+      if (transfer.has_joined() && transfer.receives() == receives) transfer.EndJoined(executor_);
     }
   }
 }
@@ -290,7 +290,7 @@ void DeviceCommunicator::FailRecorded(const Status& why) {
   }
 }
 
-Status DeviceCommunicator::Wait(const std::shared_ptr<Transfer>& transfer) {
+Status DeviceCommunicator::Wait(const std::shared_ptr<PendingCall>& transfer) {
   if (IsSwap()) {
     const OpenTransfer& first = open_[0].from < open_[0].to ? open_[0] : open_[1];
     ExchangeOpen(first.id, std::pair(first.from, first.to));
@@ -328,7 +328,7 @@ Status DeviceCommunicator::Exchange(const std::byte* sent, uint32_t to, std::byt
   const bool is_pair = this->size() == 2;  // Wait exchanges the bytes of two ranks
   if (!is_pair && open_.size() == 2 * (size_t{this->size()} - 1)) ExchangeOpen(id, std::nullopt);
   while (!open_.empty()) {
-    const std::shared_ptr<Transfer> transfer = open_.front().transfer;
+    const std::shared_ptr<PendingCall> transfer = open_.front().transfer;
     const Status status = Wait(transfer);
     if (result.ok()) result = status;
   }
@@ -336,8 +336,8 @@ Status DeviceCommunicator::Exchange(const std::byte* sent, uint32_t to, std::byt
 }
 
 // Records a transfer, which is a broadcast in a group of two ranks.
-std::shared_ptr<Transfer> DeviceCommunicator::Record(const std::byte* sent, std::byte* received, int64_t size,
-                                                     uint32_t from, uint32_t to, std::string_view name) {
+std::shared_ptr<PendingCall> DeviceCommunicator::Record(const std::byte* sent, std::byte* received, int64_t size,
+                                                        uint32_t from, uint32_t to, std::string_view name) {
   const auto [at, is_first] = next_transfers_.try_emplace({from, to});
   CallId& next = at->second;
   if (is_first) next.communicator = group_->PairId(from, to);

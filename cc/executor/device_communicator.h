@@ -4,7 +4,7 @@
 //   auto group = std::make_shared<DeviceGroup>("processes 0,1,2,3", devices, /*instance=*/0);
 //   DeviceCommunicator communicator(executor, lists, choose, group, /*rank=*/2);
 //   Status status = communicator.AllReduce(operand, result, bytes, DType::kF32, Reduction::kSum);
-//   std::shared_ptr<Transfer> sent = communicator.Send(bytes, size, /*to=*/3, "collective-permute");
+//   std::shared_ptr<PendingCall> sent = communicator.Send(bytes, size, /*to=*/3, "collective-permute");
 //   status = communicator.Wait(sent);
 //
 // All devices make the same calls in the same order. A call is therefore identified by its number on the communicator,
@@ -111,7 +111,7 @@ class DeviceGroup {
 };
 
 // One device's part in a collective call or a transfer.
-class Transfer {
+class PendingCall {
  public:
   // Blocks until the call is over, at most until the executor's deadline. With `helps`, first receives messages for a
   // short time.
@@ -121,15 +121,15 @@ class Transfer {
   // Sets whether the thread in Wait also receives messages. Called only by that thread.
   void set_helps(bool helps) { helps_ = helps; }
 
-  // Makes this a transfer without messages. EndWithoutMessages must then be called before Wait.
-  void set_joined(std::unique_ptr<MessageExecutor::TransferringRank> joined) { joined_ = std::move(joined); }
+  // Makes this a transfer without messages. EndJoined must then be called before Wait.
+  void set_joined(std::unique_ptr<MessageExecutor::JoinedTransfer> joined) { joined_ = std::move(joined); }
   bool has_joined() const { return joined_ != nullptr; }
   bool receives() const { return joined_->arriving.rank == 1; }
-  void EndWithoutMessages(Executor& executor) { helps_ = executor.messages().EndTransfer(std::move(joined_)); }
+  void EndJoined(Executor& executor) { helps_ = executor.messages().EndTransfer(std::move(joined_)); }
 
  private:
   bool helps_ = false;
-  std::unique_ptr<MessageExecutor::TransferringRank> joined_;
+  std::unique_ptr<MessageExecutor::JoinedTransfer> joined_;
   mutable std::mutex mutex_;
   std::condition_variable ended_;
   std::optional<Status> status_;
@@ -153,8 +153,8 @@ class DeviceCommunicator {
         group_(std::move(group)),
         rank_(rank) {}
 
-  // Destroys the ranks of transfers for which Wait was not called. Such a transfer and its rank own each other, so
-  // neither would be destroyed otherwise.
+  // Destroys the joined transfers for which Wait was not called. Such a transfer and its pending call own each other,
+  // so neither would be destroyed otherwise.
   ~DeviceCommunicator() {
     for (const OpenTransfer& each : open_) each.transfer->set_joined(nullptr);
   }
@@ -169,11 +169,11 @@ class DeviceCommunicator {
   Status ReduceScatter(const std::byte* operand, std::byte* result, int64_t bytes, DType dtype, Reduction reduction);
   Status AllGather(const std::byte* operand, std::byte* result, int64_t bytes);
   // `name`: the name of the transfer's collective, for error texts; a string that is never destroyed.
-  std::shared_ptr<Transfer> Send(const std::byte* bytes, int64_t size, uint32_t to, std::string_view name);
-  std::shared_ptr<Transfer> Receive(std::byte* bytes, int64_t size, uint32_t from, std::string_view name);
+  std::shared_ptr<PendingCall> Send(const std::byte* bytes, int64_t size, uint32_t to, std::string_view name);
+  std::shared_ptr<PendingCall> Receive(std::byte* bytes, int64_t size, uint32_t from, std::string_view name);
   // Blocks until the transfer is over. If the transfer failed, also blocks until all other begun transfers are over,
   // because XLA frees their memory without waiting for them.
-  Status Wait(const std::shared_ptr<Transfer>& transfer);
+  Status Wait(const std::shared_ptr<PendingCall>& transfer);
   // Runs one part of an all-to-all: sends `size` bytes to rank `to`, and receives `size` bytes from rank `from`. XLA
   // calls Exchange once for each other rank; `to` runs from rank() + 1 to rank() - 1, modulo size(). XLA keeps the
   // memory until the last part returns. Therefore the first parts only record their transfers, and the last part runs
@@ -198,7 +198,7 @@ class DeviceCommunicator {
     CallId id;
     Clock::time_point at = Clock::now();
     bool has_begun = false;
-    std::shared_ptr<Transfer> transfer = std::make_shared<Transfer>();
+    std::shared_ptr<PendingCall> transfer = std::make_shared<PendingCall>();
   };
 
   void BeginOpen();
@@ -208,12 +208,12 @@ class DeviceCommunicator {
   void ExchangeOpen(const CallId& id, const std::optional<std::pair<uint32_t, uint32_t>>& pair);
   Result<DeviceGroup::Site> Find(const Signature& call);
   Status Run(const Signature& call, const std::byte* operand, std::byte* result);
-  bool JoinTransfer(Transfer& transfer, const DeviceGroup::Site& site, const CallId& id, uint32_t rank,
+  bool JoinTransfer(PendingCall& transfer, const DeviceGroup::Site& site, const CallId& id, uint32_t rank,
                     const Buffers& buffers, const Done& done, Clock::time_point at);
-  void Begin(const std::shared_ptr<Transfer>& transfer, const Signature& call, const Result<DeviceGroup::Site>& site,
+  void Begin(const std::shared_ptr<PendingCall>& transfer, const Signature& call, const Result<DeviceGroup::Site>& site,
              const CallId& id, uint32_t rank, Buffers buffers, Clock::time_point at);
-  std::shared_ptr<Transfer> Record(const std::byte* sent, std::byte* received, int64_t size, uint32_t from, uint32_t to,
-                                   std::string_view name);
+  std::shared_ptr<PendingCall> Record(const std::byte* sent, std::byte* received, int64_t size, uint32_t from,
+                                      uint32_t to, std::string_view name);
 
   static constexpr size_t kMostKnown = 32;
 

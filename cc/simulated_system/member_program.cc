@@ -201,7 +201,7 @@ CheckedCall MemberProgram::LateSum(uint32_t call) {
   std::vector<std::byte> lost = important;
   Buffers buffers{{reinterpret_cast<std::byte*>(values.data())}, {reinterpret_cast<std::byte*>(values.data())}};
   buffers.leading = buffers.leading_result = lost.data();
-  const auto sum = std::make_shared<Transfer>();
+  const auto sum = std::make_shared<PendingCall>();
   const MayLackMemory may_lack_memory;
   executor_.messages().Arrive(late_sums_, late_launches_++, rank_, std::move(buffers),
                               [sum](const Status& end) { sum->End(end); });
@@ -221,13 +221,13 @@ CheckedCall MemberProgram::LateSum(uint32_t call) {
 CheckedCall MemberProgram::Sum(uint32_t call) {
   constexpr int kFlights = 3;
   std::vector<std::vector<float>> values(kFlights, std::vector<float>(kSummed));
-  std::vector<std::shared_ptr<Transfer>> sums;
+  std::vector<std::shared_ptr<PendingCall>> sums;
   for (int i = 0; i < kFlights; ++i) {
     std::vector<float>& operand = values[static_cast<size_t>(i)];
     for (size_t k = 0; k < kSummed; ++k) operand[k] = Summand(rank_, call, k);
     if (scheduler_.Random(3) == 0) scheduler_.SleepUntil(scheduler_.now() + scheduler_.RandomTime(3 * kMillisecond));
     auto* const bytes = reinterpret_cast<std::byte*>(operand.data());
-    sums.push_back(std::make_shared<Transfer>());
+    sums.push_back(std::make_shared<PendingCall>());
     Buffers buffers{{bytes}, {bytes}};
     Done done = [sum = sums.back()](const Status& end) { sum->End(end); };
     const MayLackMemory may_lack_memory;

@@ -2,9 +2,10 @@
 // receiver takes them.
 //
 //   Transfers* const transfers = transport.transfers(/*process=*/3);
-//   const auto offered = transfers->Offer(part, bytes, count);                 // on the sender
+//   const auto offered = transfers->Offer(part, bytes, count);                        // on the sender
 //   if (offered && offered->Finish(limits)) …
-//   if (transfers->Take(part, result, count, limits, is_known)) …              // on the receiver
+//   if (transfers->Take(part, result, count, limits, will_not_come)) …                // on the receiver
+//   transfers->Forget(part.call);                                                     // if the call used messages
 //
 // If Offer, Finish or Take fails in one process, it also fails in the other, and both then use messages. There is one
 // exception: Take fails alone if the processes make different calls. Thread-safe.
@@ -28,15 +29,14 @@ struct TransferPart {
   std::chrono::steady_clock::time_point at;  // time at which this process arrived
 };
 
-// Bytes that this process has offered. If the object is destroyed before Finish, it withdraws the offer unless the
-// bytes have been copied.
+// Bytes that this process has offered, or will offer in Finish. If the object is destroyed before Finish, it withdraws
+// the offer unless the bytes have been copied.
 class OfferedBytes {
  public:
   virtual ~OfferedBytes() = default;
-  // Waits until this process no longer needs the bytes. If the bytes have been copied, does not wait for the receiver,
-  // which gets them even if this process ends. Returns false if a limit passed or if the receiver uses messages. Must
-  // be called at most once.
-  virtual bool Finish(const ExchangeLimits& limits) = 0;
+  // Waits until the bytes may change. If they have been copied, does not wait for the receiver, which gets them even if
+  // this process ends. Returns false if a limit passed or if the receiver uses messages. Must be called at most once.
+  virtual bool Finish(const WaitLimits& limits) = 0;
 };
 
 class Transfers {
@@ -44,17 +44,18 @@ class Transfers {
   using Clock = std::chrono::steady_clock;
 
   virtual ~Transfers() = default;
-  // Does not wait. Large bytes must not change before Finish returns. Returns null if this process cannot offer bytes.
+  // Does not wait. The bytes must not change before Finish returns. Returns null if this process cannot offer bytes.
   // The transfers must outlive the result.
   virtual std::unique_ptr<OfferedBytes> Offer(const TransferPart& mine, const std::byte* bytes, int64_t count) = 0;
-  // Tells the receiver that this process does not offer the bytes of the transfer.
-  virtual void Decline(const TransferPart& mine) = 0;
   // Waits until the sender has offered bytes, and copies them to `to`. Returns the time at which the sender arrived.
   // Returns nullopt if a limit passed, if the sender does not offer exactly `count` bytes, or if `will_not_come()` has
   // become true, which says that the sender will offer nothing from now on. The bytes at `to` are then undefined.
   virtual std::optional<Clock::time_point> Take(const TransferPart& mine, std::byte* to, int64_t count,
-                                                const ExchangeLimits& limits,
+                                                const WaitLimits& limits,
                                                 const std::function<bool()>& will_not_come) = 0;
+  // Makes room for other transfers. Must be called when a call between the processes that used messages has ended in
+  // this process.
+  virtual void Forget(const CallId& call) = 0;
 };
 
 }  // namespace jaxcomm

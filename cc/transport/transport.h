@@ -5,9 +5,9 @@
 //   transport.Send({{process, id}}, spans, done);                   // sends the same bytes to each receiver
 //   transport.Flush();                                              // sends the queued notices and messages
 //
-// Thread-safe. Only Help, Cancel and PendingExchange::Finish block. A callback runs once, on a thread of the transport
-// or inside the function to which it was passed. The callback may call the transport. It must not block, and must not
-// take a lock that a caller of the transport holds.
+// Thread-safe. Only Help, Cancel, Transfers::Take and the functions Finish block. A callback runs once, on a thread of
+// the transport or inside the function to which it was passed. The callback may call the transport. It must not block,
+// and must not take a lock that a caller of the transport holds.
 //
 // The bytes of a message go only into spans that were posted under the message's id, and only if both sides agree on
 // the size. A peer that disagrees on the size is cut off. A message that arrives before its Post is kept. If the kept
@@ -148,7 +148,7 @@ struct Exchanged {
 using TakeExchanged = std::function<bool(const std::vector<Exchanged>&)>;
 
 // The limits of a wait for other ranks.
-struct ExchangeLimits {
+struct WaitLimits {
   std::chrono::nanoseconds arrivals;  // maximum time from the start of the wait until all ranks have joined
   std::chrono::nanoseconds end;       // maximum time from this rank's arrival until all ranks have read the bytes
 };
@@ -162,7 +162,7 @@ class PendingExchange {
   // rank's spans. Returns false if a limit passed, a rank could not join, `take` failed on a rank, or the ranks joined
   // with different calls. In that case the results of `take` are invalid, and the call may run with messages instead.
   // Must be called at most once.
-  virtual bool Finish(const ExchangeLimits& limits, const TakeExchanged& take) = 0;
+  virtual bool Finish(const WaitLimits& limits, const TakeExchanged& take) = 0;
 };
 
 class LossyTransport;

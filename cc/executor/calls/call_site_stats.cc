@@ -70,12 +70,11 @@ void SiteStats::Record(CallRecord call, Clock::time_point now) {
   if (recent_.size() > kKept) recent_.pop_front();
 }
 
-void SiteStats::RecordSent(double seconds) {
+void SiteStats::RecordSent() {
   std::lock_guard<std::mutex> lock(mutex_);
   wait_.resize(2);
   late_.resize(2);
   ++calls_;
-  transfer_ += seconds;
 }
 
 void SiteStats::RecordFailure() {

@@ -83,9 +83,8 @@ class SiteStats {
   static constexpr size_t kLatest = 32;  // the number of calls in CallsJson, without the failed calls
 
   void Record(CallRecord call, Clock::time_point now = Clock::now());
-  // Records a call that its sender completed `seconds` after its arrival. The receiver may not have arrived yet, so only
-  // the receiver's process knows when both ranks arrived.
-  void RecordSent(double seconds);
+  // Counts a transfer that has been sent. Only the receiver's process knows when both ranks arrived.
+  void RecordSent();
   void RecordFailure();
   void KeepFailure(FailedCall call) {
     std::lock_guard<std::mutex> lock(mutex_);

@@ -67,11 +67,12 @@ int64_t CallMatcher::AddEnded(const MessageSite& site, const CallId& id, const s
   return calls_.Count();
 }
 
-void CallMatcher::AddSent(const std::shared_ptr<const MessageSite>& site, const CallId& id, uint32_t rank,
-                          Clock::time_point now) {
+std::vector<PeerArrival> CallMatcher::AddSent(const std::shared_ptr<const MessageSite>& site, const CallId& id,
+                                              uint32_t rank, Clock::time_point now) {
   const int64_t number = AddEnded(*site, id, {rank}, now);
   std::lock_guard<std::mutex> lock(mutex_);
   sent_.Add(id, {site, rank, number});
+  return early_.Take(id);
 }
 
 std::shared_ptr<MessageCall> CallMatcher::FindOrKeep(PeerArrival peer) {

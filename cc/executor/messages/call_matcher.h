@@ -65,8 +65,10 @@ class CallMatcher {
   // Records that these ranks have completed the call without messages. Returns the call's number in this process.
   int64_t AddEnded(const MessageSite& site, const CallId& id, const std::vector<uint32_t>& ranks,
                    Clock::time_point now);
-  // Records that `rank` has completed a transfer whose receiver may not have arrived yet.
-  void AddSent(const std::shared_ptr<const MessageSite>& site, const CallId& id, uint32_t rank, Clock::time_point now);
+  // Records that `rank` has completed a transfer whose receiver may not have arrived yet. Returns the arrivals that are
+  // kept for the call: a receiver announces its arrival only if its call differs.
+  std::vector<PeerArrival> AddSent(const std::shared_ptr<const MessageSite>& site, const CallId& id, uint32_t rank,
+                                   Clock::time_point now);
 
   // Returns the call at which another process's rank has arrived. Returns null if the call is over or has not begun
   // here. If the call has not begun, keeps the arrival until the call begins.
@@ -131,7 +133,8 @@ class CallMatcher {
   void Clear();
 
  private:
-  static constexpr size_t kFinishedKept = 1024, kSentKept = 256;
+  static constexpr size_t kFinishedKept = 1024;
+  static constexpr size_t kSentKept = 256;  // sends are frequent, and must not displace the other finished calls
   static constexpr size_t kDevices = 1 << 16;
   // The latest call that a device has joined.
   struct LastCall {

@@ -12,7 +12,7 @@
 
 namespace jaxcomm {
 
-// `arrivals`: when each rank of the group arrived. The call ends now.
+// Returns the record of a call that ends now. `arrivals`: by rank.
 inline CallRecord RecordOf(const std::vector<Clock::time_point>& arrivals, const CallId& id, int64_t number) {
   const auto [first, last] = std::minmax_element(arrivals.begin(), arrivals.end());
   CallRecord record;

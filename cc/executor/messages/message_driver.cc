@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "cc/executor/messages/notices.h"
+#include "cc/transport/transfers.h"
 
 namespace jaxcomm {
 namespace {
@@ -113,9 +114,13 @@ bool MessageDriver::StartTasks(const std::shared_ptr<MessageCall>& call, const M
 
 // Runs the callbacks last, because the transport may be closed after the last callback.
 void MessageDriver::Finish(const std::shared_ptr<MessageCall>& call, MessageSteps& steps, Turn& turn) {
-  if (steps.over && calls_.Close(*call)) transport_.load()->EndExpecting();
+  if (steps.over && calls_.Close(*call)) {
+    ForgetTransfer(*call);
+    transport_.load()->EndExpecting();
+  }
   if (steps.failed) SendFailure(call->site(), call->id(), call->failure());
   if (steps.ended) {
+    ForgetTransfer(*call);
     transport_.load()->EndExpecting();
     Stop(call);
   }
@@ -125,6 +130,14 @@ void MessageDriver::Finish(const std::shared_ptr<MessageCall>& call, MessageStep
     } else {
       CallBack(*call, std::move(completion));
     }
+  }
+}
+
+// The ranks of a call with messages may have closed a transfer before.
+void MessageDriver::ForgetTransfer(const MessageCall& call) {
+  if (!call.site().exchanging().is_transfer) return;
+  for (const uint32_t process : call.site().ranks().others()) {
+    if (Transfers* const transfers = transport_.load()->transfers(process)) transfers->Forget(call.id());
   }
 }
 

@@ -96,6 +96,7 @@ class MessageDriver {
  private:
   bool StartTasks(const std::shared_ptr<MessageCall>& call, const MessageSteps& steps);
   void Finish(const std::shared_ptr<MessageCall>& call, MessageSteps& steps, Turn& turn);
+  void ForgetTransfer(const MessageCall& call);
   void CallBack(const MessageCall& call, Completion completion);
   void Post(const std::shared_ptr<MessageCall>& call, const MessageStep& step);
   void Send(const std::shared_ptr<MessageCall>& call, const MessageStep& step);

@@ -8,7 +8,6 @@
 
 #include "cc/base/finally.h"
 #include "cc/executor/messages/operand_exchange.h"
-#include "cc/executor/messages/operand_transfer.h"
 #include "cc/executor/messages/result_pages.h"
 
 namespace jaxcomm {
@@ -88,22 +87,28 @@ bool MessageExecutor::Arrive(const std::shared_ptr<const MessageSite>& site, con
   return true;
 }
 
-std::unique_ptr<MessageExecutor::TransferringRank> MessageExecutor::JoinTransfer(
+std::unique_ptr<MessageExecutor::JoinedTransfer> MessageExecutor::JoinTransfer(
     const std::shared_ptr<const MessageSite>& site, const CallId& id, uint32_t rank, const Buffers& buffers,
     const Done& done, Clock::time_point at) {
   const User user(driver_.users());
-  if (site->exchanging().processes.empty() || !Check(*site).ok()) return nullptr;
-  auto joined = std::make_unique<TransferringRank>(ArrivingRank{site, id, rank, buffers, done, at, Status()}, user);
+  if (!site->exchanging().is_transfer || !Check(*site).ok()) return nullptr;
+  auto joined = std::make_unique<JoinedTransfer>(ArrivingRank{site, id, rank, buffers, done, at, Status()}, user);
   return joined->transfer.Join(transport(), calls_) ? std::move(joined) : nullptr;
 }
 
-bool MessageExecutor::EndTransfer(std::unique_ptr<TransferringRank> rank) {
-  if (rank->transfer.Finish(calls_, LimitsOf(OperandExchange::kLongestWait))) {
-    rank->arriving.done(Status());
-    return false;
+bool MessageExecutor::EndTransfer(std::unique_ptr<JoinedTransfer> rank) {
+  if (!rank->transfer.Finish(calls_, LimitsOf(OperandExchange::kLongestWait))) {
+    BeginHelped(std::move(rank->arriving), /*helps=*/true);
+    return true;
   }
-  BeginHelped(std::move(rank->arriving), /*helps=*/true);
-  return true;
+  rank->arriving.done(Status());
+  try {
+    for (const PeerArrival& peer : rank->transfer.Record(calls_)) {
+      SendDifference({rank->arriving.site, rank->arriving.rank, 0}, peer.process, peer.arrival);
+    }
+  } catch (const std::bad_alloc&) {  // the bytes have been transferred, only the record is missing
+  }
+  return false;
 }
 
 bool MessageExecutor::ExchangeOperands(const std::shared_ptr<const MessageSite>& site, const CallId& id, uint32_t rank,
@@ -114,19 +119,16 @@ bool MessageExecutor::ExchangeOperands(const std::shared_ptr<const MessageSite>&
   return Check(*site).ok() && TryExchange(arriving, OperandExchange::kLongestWait);
 }
 
-// Returns whether an exchange or a transfer has completed the rank's call.
+// Returns whether an exchange has completed the rank's call.
 bool MessageExecutor::TryExchange(const ArrivingRank& arriving, std::chrono::nanoseconds wait) {
-  const auto complete = [&](auto&& exchange) {
-    return exchange.Join(transport(), calls_) && exchange.Finish(calls_, LimitsOf(wait));
-  };
-  return arriving.site->exchanging().is_transfer ? complete(OperandTransfer(arriving))
-                                                 : complete(OperandExchange(arriving));
+  OperandExchange exchange(arriving);
+  return exchange.Join(transport(), calls_) && exchange.Finish(calls_, LimitsOf(wait));
 }
 
 // Returns the limits of an exchange that waits for other ranks for at most `arrivals`. The exchange may take half of
 // the deadline. If a rank stops while it reads, the call then still has time to continue with messages, and the
 // deadline error names the rank.
-ExchangeLimits MessageExecutor::LimitsOf(std::chrono::nanoseconds arrivals) const {
+WaitLimits MessageExecutor::LimitsOf(std::chrono::nanoseconds arrivals) const {
   constexpr double kLongest = 1e6;  // seconds
   const double seconds = std::min(threads_.deadline() / 2, kLongest);
   const auto end = std::chrono::duration_cast<std::chrono::nanoseconds>(std::chrono::duration<double>(seconds));

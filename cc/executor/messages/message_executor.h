@@ -58,8 +58,8 @@ class MessageExecutor : public Transport::Events, public MessageCalls {
               Done done, const Status& refused = Status(), bool helps = false, Clock::time_point at = Clock::now());
 
   // A rank that has joined a transfer without messages. EndTransfer completes the rank's part.
-  struct TransferringRank {
-    TransferringRank(ArrivingRank rank, const User& user) : arriving(std::move(rank)), user(user) {}
+  struct JoinedTransfer {
+    JoinedTransfer(ArrivingRank rank, const User& user) : arriving(std::move(rank)), user(user) {}
 
     ArrivingRank arriving;
     const User user;  // destroyed after the transfer
@@ -67,12 +67,12 @@ class MessageExecutor : public Transport::Events, public MessageCalls {
   };
   // Makes a rank join a transfer if the transfer's ranks need no messages. Does not wait. Returns null if they need
   // messages; the caller must then call Arrive.
-  std::unique_ptr<TransferringRank> JoinTransfer(const std::shared_ptr<const MessageSite>& site, const CallId& id,
-                                                 uint32_t rank, const Buffers& buffers, const Done& done,
-                                                 Clock::time_point at);
-  // Waits for the other rank and ends this rank's part. Returns false if the part is complete. Otherwise makes the rank
-  // join the call with messages and returns true; the caller must then call Help.
-  bool EndTransfer(std::unique_ptr<TransferringRank> rank);
+  std::unique_ptr<JoinedTransfer> JoinTransfer(const std::shared_ptr<const MessageSite>& site, const CallId& id,
+                                               uint32_t rank, const Buffers& buffers, const Done& done,
+                                               Clock::time_point at);
+  // Ends this rank's part, and waits for the other rank if necessary. Returns false if the part is complete. Otherwise
+  // makes the rank join the call with messages and returns true; the caller must then call Help.
+  bool EndTransfer(std::unique_ptr<JoinedTransfer> rank);
   // Runs a rank's call without messages. Returns false if the ranks cannot exchange operands, if they do not arrive
   // within OperandExchange::kLongestWait, or if the call follows the plan of the run. In that case a result that does
   // not share memory with its operand is undefined, and the caller must call Arrive or, for an all-to-all, move the
@@ -121,7 +121,7 @@ class MessageExecutor : public Transport::Events, public MessageCalls {
   Transport& transport() const { return *driver_.transport(); }
   Status Check(const MessageSite& site) const;
   bool TryExchange(const ArrivingRank& arriving, std::chrono::nanoseconds wait);
-  ExchangeLimits LimitsOf(std::chrono::nanoseconds arrivals) const;
+  WaitLimits LimitsOf(std::chrono::nanoseconds arrivals) const;
   void BeginHelped(ArrivingRank arriving, bool helps);
   void Begin(ArrivingRank arriving);
   std::shared_ptr<MessageCall> Join(const ArrivingRank& arriving, bool& is_new);

@@ -15,7 +15,8 @@ namespace jaxcomm {
 bool OperandExchange::Join(Transport& transport, const CallMatcher& calls) try {
   const MessageSite& site = *arriving_.site;
   const MessageSite::Exchanging& how = site.exchanging();
-  if (!arriving_.refused.ok() || how.processes.empty() || !calls.IsUnknown(site, arriving_.id)) return false;
+  if (!arriving_.refused.ok() || how.processes.empty() || how.is_transfer || !calls.IsUnknown(site, arriving_.id))
+    return false;
   rank_ = static_cast<size_t>(std::find(group().begin(), group().end(), arriving_.rank) - group().begin());
   // Allocates before this rank joins, because Finish must not fail for lack of memory.
   arrivals_.resize(group().size());
@@ -35,7 +36,7 @@ bool OperandExchange::Join(Transport& transport, const CallMatcher& calls) try {
   return false;
 }
 
-bool OperandExchange::Finish(CallMatcher& calls, const ExchangeLimits& limits) {
+bool OperandExchange::Finish(CallMatcher& calls, const WaitLimits& limits) {
   const bool ended = pending_->Finish(limits, [this](const auto& all) { return Take(all); });
   if (ended && scratch_) {
     const XlaFloatMode mode;

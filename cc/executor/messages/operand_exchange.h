@@ -27,7 +27,7 @@ class OperandExchange {
   // Offers the rank's operands to the other ranks. Returns false if the call does not allow an exchange.
   bool Join(Transport& transport, const CallMatcher& calls);
   // Returns whether the exchange has completed the call. limits.arrivals: at most kLongestWait.
-  bool Finish(CallMatcher& calls, const ExchangeLimits& limits);
+  bool Finish(CallMatcher& calls, const WaitLimits& limits);
 
  private:
   const std::vector<uint32_t>& group() const { return arriving_.site->ranks().GroupOf(arriving_.rank); }

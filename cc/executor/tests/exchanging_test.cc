@@ -50,7 +50,7 @@ class CountedShm : public Transport {
    public:
     Counted(std::unique_ptr<PendingExchange> pending, int& exchanged)
         : pending_(std::move(pending)), exchanged_(exchanged) {}
-    bool Finish(const ExchangeLimits& limits, const TakeExchanged& take) override {
+    bool Finish(const WaitLimits& limits, const TakeExchanged& take) override {
       const bool all = pending_->Finish(limits, take);
       exchanged_ += all ? 1 : 0;
       return all;

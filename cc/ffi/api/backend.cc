@@ -167,7 +167,7 @@ struct Handle {
 
 struct Request {
   std::shared_ptr<DeviceCommunicator> communicator;
-  std::shared_ptr<Transfer> transfer;
+  std::shared_ptr<PendingCall> transfer;
   uint64_t generation = TheJob().generation();
 
   // Fails if the transfer has not begun in its generation of the job.

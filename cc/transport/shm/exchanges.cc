@@ -23,12 +23,11 @@ constexpr std::chrono::milliseconds kLook{100};
 // less time than copying them twice, although the ranks then wait for each other once more. That wait takes longer with
 // more ranks, which therefore copy all contents that fit.
 constexpr int64_t kMostCopiedByTwo = 32 << 10;
-constexpr int64_t kRoom = sizeof(FileHeader::GroupCell::data);
+
+uint64_t TagOf(const CallId& call) { return (HashCallId()(call) << 32) | (uint64_t{1} << 32); }
 
 // A rank's cell, and the buffer beside the cell, into which the rank copies its bytes if they fit.
-FileHeader::GroupCell& PlaceOf(const MemoryFile& file, const CallId& call) {
-  return file.header().cells[RoundOf(call)];
-}
+FileHeader::GroupCell& CellOf(const MemoryFile& file, const CallId& call) { return file.header().cells[RoundOf(call)]; }
 
 // Reads the cell once, because the other process may write it at any time.
 ExchangeCell ReadCell(const ExchangeCell& cell) {
@@ -65,11 +64,11 @@ class Exchanges::Pending final : public PendingExchange {
   bool Enter() {
     cell_ = owner_.Claim(mine_, {true, &state_, tag_, members_.size()});
     if (!cell_) return false;
-    FileHeader::GroupCell& place = PlaceOf(*owner_.memory_, mine_.call);
+    FileHeader::GroupCell& place = CellOf(*owner_.memory_, mine_.call);
     ExchangeCell& cell = place.cell;
     cell.bytes = Measured();
     const bool is_readable = IsReadable();
-    const bool fits = cell.bytes <= (is_readable && members_.size() == 2 ? kMostCopiedByTwo : kRoom);
+    const bool fits = cell.bytes <= (is_readable && members_.size() == 2 ? kMostCopiedByTwo : Transport::kMaxExchanged);
     if (!fits && !is_readable) return false;
     cell.call = mine_.call;
     cell.fingerprint = mine_.fingerprint;
@@ -85,7 +84,7 @@ class Exchanges::Pending final : public PendingExchange {
     return has_entered_ = round_.Enter();
   }
 
-  bool Finish(const ExchangeLimits& limits, const TakeExchanged& take) override {
+  bool Finish(const WaitLimits& limits, const TakeExchanged& take) override {
     ends_well_ = Run(limits, take);
     owner_.memory_->header().waits_since = 0;
     if (!ends_well_) round_.Close();
@@ -93,7 +92,7 @@ class Exchanges::Pending final : public PendingExchange {
   }
 
  private:
-  bool Run(const ExchangeLimits& limits, const TakeExchanged& take) {
+  bool Run(const WaitLimits& limits, const TakeExchanged& take) {
     const Clock::time_point begun = Clock::now();
     const auto yield = [&](const auto& ready) {
       if (limits.arrivals > limits.arrivals.zero()) YieldToPeers(*owner_.memory_, others_, ready);
@@ -128,12 +127,12 @@ class Exchanges::Pending final : public PendingExchange {
   bool Collect() {
     const bool has_span_per_reader = mine_.reads == ReadPattern::kSpanPerReader;
     for (size_t rank = 0; rank < members_.size(); ++rank) {
-      const FileHeader::GroupCell& place = PlaceOf(*members_[rank].file, mine_.call);
+      const FileHeader::GroupCell& place = CellOf(*members_[rank].file, mine_.call);
       const ExchangeCell cell = ReadCell(place.cell);
       const bool in_place = cell.in_place == 1;
       if (cell.in_place > 1) return false;
       if (!(cell.call == mine_.call) || cell.fingerprint != mine_.fingerprint) return false;
-      if (cell.bytes < 0 || (!in_place && cell.bytes > kRoom)) return false;
+      if (cell.bytes < 0 || (!in_place && cell.bytes > Transport::kMaxExchanged)) return false;
       if (cell.bytes != Measured()) return false;
       const bool is_other = rank != mine_.rank;
       if (is_other && in_place && members_[rank].memory == nullptr) return false;

@@ -10,6 +10,7 @@
 // Join returns.
 #pragma once
 
+#include <array>
 #include <cstddef>
 #include <cstdint>
 #include <functional>
@@ -34,7 +35,7 @@ class Exchanges {
     std::function<bool()> lives = {};      // returns false if the member has ended; empty for this process
   };
 
-  explicit Exchanges(std::shared_ptr<MemoryFile> memory) : memory_(std::move(memory)), cells_(kRounds) {}
+  explicit Exchanges(std::shared_ptr<MemoryFile> memory) : memory_(std::move(memory)) {}
 
   // Like Transport::Join. `members` has one entry per rank.
   std::unique_ptr<PendingExchange> Join(Exchange mine, std::vector<Member> members);
@@ -55,7 +56,7 @@ class Exchanges {
 
   const std::shared_ptr<MemoryFile> memory_;
   std::mutex mutex_;
-  std::vector<Cell> cells_;
+  std::array<Cell, kRounds> cells_;
 };
 
 }  // namespace jaxcomm::shm

@@ -11,7 +11,6 @@
 #include <cstddef>
 #include <cstdint>
 
-#include "cc/transport/cancelled_calls.h"
 #include "cc/transport/shm/exchange_round.h"
 #include "cc/transport/shm/state_word.h"
 #include "cc/transport/transport.h"
@@ -76,9 +75,10 @@ struct FileHeader {
   // Nonzero while the owner waits for room in a ring or for a slot. A process that makes room or releases a slot then
   // rings the doorbell of the owner.
   std::atomic<uint32_t> waits;
-  // When the owner began to wait in an exchange, in nanoseconds of the steady clock; 0 while it does not wait.
+  // When the owner began to wait in an exchange or a transfer, in nanoseconds of the steady clock; 0 while it does not
+  // wait.
   alignas(64) std::atomic<int64_t> waits_since;
-  std::atomic<int> processor;  // the processor on which the owner last joined an exchange
+  std::atomic<int> processor;  // the processor on which the owner last joined one
   struct GroupCell {
     ExchangeCell cell;
     alignas(64) std::byte data[Transport::kMaxExchanged];
@@ -87,8 +87,6 @@ struct FileHeader {
 };
 
 static_assert(ExchangeRound::kMaxRanks * sizeof(void*) <= Transport::kMaxExchanged);  // the addresses of all spans fit
-
-inline uint64_t TagOf(const CallId& call) { return (HashCallId()(call) << 32) | (uint64_t{1} << 32); }
 
 // Successive calls on a communicator use different rounds. The communicator's number is hashed, because the low bits of
 // such numbers are often equal.

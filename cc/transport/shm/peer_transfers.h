@@ -1,12 +1,13 @@
 // The transfers between this process and another process of its host (transfers.h).
 //
-//   PeerTransfers transfers(mine, buffers, {process, file, &memory, reads, lives}, self);
+//   PeerTransfers transfers(mine, buffers, self, {process, file, &memory, reads, lives});
 //
-// The sender describes its bytes in a cell of its own memory file. Small bytes are copied into a buffer there, so that
-// the sender need not wait. The receiver reads larger bytes in place, in the sender's memory.
+// The sender describes its bytes in a cell of its own memory file. It copies up to kTransferBufferBytes into a buffer
+// there, and need not wait then. The receiver reads more bytes in the sender's memory.
 #pragma once
 
 #include <array>
+#include <atomic>
 #include <cstddef>
 #include <cstdint>
 #include <functional>
@@ -35,23 +36,26 @@ class PeerTransfers final : public Transfers {
       : mine_(mine), buffers_(buffers), self_(self), peer_(std::move(peer)), files_{peer_.file} {}
 
   std::unique_ptr<OfferedBytes> Offer(const TransferPart& mine, const std::byte* bytes, int64_t count) override;
-  void Decline(const TransferPart& mine) override;
   std::optional<Clock::time_point> Take(const TransferPart& mine, std::byte* to, int64_t count,
-                                        const ExchangeLimits& limits,
-                                        const std::function<bool()>& will_not_come) override;
+                                        const WaitLimits& limits, const std::function<bool()>& will_not_come) override;
+  void Forget(const CallId& call) override;
 
  private:
   class Offered;
 
-  TransferState Sent(const CallId& call) const;
+  TransferState Outgoing(const CallId& call) const;
+  TransferState Incoming(const CallId& call) const;
+  TransferCell ReadCell(const CallId& call) const;
+  static void Reject(const TransferCell& cell, TransferState& state);
   template <typename Ready>
-  void YieldFor(const ExchangeLimits& limits, const Ready& ready) const;
+  void YieldFor(const WaitLimits& limits, const Ready& ready) const;
 
   const MemoryFile& mine_;
   TransferBuffers& buffers_;
   const uint32_t self_;
   const Peer peer_;
   const std::array<const MemoryFile*, 1> files_;
+  std::array<std::atomic<uint64_t>, kRounds> senders_{};  // for each round, the communicator that last used its cell
 };
 
 }  // namespace jaxcomm::shm

@@ -91,12 +91,10 @@ TEST_F(PeerTransfersTest, ASenderThatIsAheadWaitsForAFreeCell) {
   receiver.join();
 }
 
-TEST_F(PeerTransfersTest, BothUseMessagesIfOneIsLateOrDeclines) {
+TEST_F(PeerTransfersTest, BothUseMessagesIfOneIsLate) {
   Bytes bytes(100);
   EXPECT_FALSE(Take(Part(0), bytes, milliseconds(1)));
   EXPECT_FALSE(Offer(Part(0), bytes));
-  to().Decline(Part(1));
-  EXPECT_FALSE(Take(Part(1), bytes));
   Bytes many(1 << 20);
   EXPECT_FALSE(Send(Part(2), many, milliseconds(1)));
   EXPECT_FALSE(Take(Part(2), many));
@@ -108,14 +106,37 @@ TEST_F(PeerTransfersTest, BothUseMessagesIfOneIsLateOrDeclines) {
   }
 }
 
+TEST_F(PeerTransfersTest, AForgottenTransferMakesRoom) {
+  const auto other = [](uint32_t number) { return TransferPart{{8, number, 0, 0}, 1, Clock::now()}; };
+  uint32_t same_cell = 0;
+  while (shm::RoundOf(other(same_cell).call) != shm::RoundOf(Part(0).call)) ++same_cell;
+  const Bytes sent(100), many(1 << 20);
+  Bytes received(sent.size());
+  EXPECT_TRUE(Send(other(same_cell), sent));
+  EXPECT_FALSE(Offer(Part(0), sent));  // the sender does not wait for other ranks, and leaves no trace
+  EXPECT_TRUE(Take(other(same_cell), received));
+  EXPECT_FALSE(Take(Part(0), received, milliseconds(1)));  // closes
+  EXPECT_FALSE(Send(other(same_cell), sent, milliseconds(1)));
+  from().Forget(Part(0).call);
+  EXPECT_TRUE(Send(other(same_cell), sent));
+  from().Forget(other(same_cell).call);  // bytes that the receiver never takes
+  EXPECT_TRUE(Send(Part(0), sent));
+  to().Forget(Part(0).call);  // ends nothing that this process has sent
+  EXPECT_TRUE(Take(Part(0), received));
+  std::unique_ptr<OfferedBytes> offered = Offer(Part(0), many);
+  from().Forget(Part(0).call);
+  EXPECT_FALSE(offered->Finish({kLong, kLong}));
+}
+
 TEST_F(PeerTransfersTest, AReceiverWithAnotherCallGetsNothing) {
   for (const size_t size : {size_t{100}, size_t{1} << 20}) {
     const auto number = static_cast<uint32_t>(size);
+    const Bytes sent(size);
     Bytes longer(size + 1), same(size);
     std::thread sender([&] {
-      EXPECT_EQ(Send(Part(number), same), size == 100);
-      EXPECT_EQ(Send(Part(number + 1, /*fingerprint=*/2), same), size == 100);
-      EXPECT_TRUE(Send(Part(number + shm::kRounds), same));
+      EXPECT_EQ(Send(Part(number), sent), size == 100);
+      EXPECT_EQ(Send(Part(number + 1, /*fingerprint=*/2), sent), size == 100);
+      EXPECT_TRUE(Send(Part(number + shm::kRounds), sent));
     });
     EXPECT_FALSE(Take(Part(number), longer));
     EXPECT_FALSE(Take(Part(number + 1), same));

@@ -1,7 +1,7 @@
 // A state in memory that several processes change by compare-and-swap. Threads sleep until the state changes.
 //
 //   const uint64_t now = SleepUntil(word, kSleeps, end, [](uint64_t now) { return IsOver(now); });
-//   if (word.exchange(after) & kSleeps) Wake(word);   // every change that a sleeping thread waits for clears kSleeps
+//   if (word.exchange(after) & kSleeps) Wake(word);   // after every change for which a thread may wait
 #pragma once
 
 #include <atomic>

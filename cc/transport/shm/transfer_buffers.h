@@ -17,10 +17,10 @@ class TransferBuffers {
  public:
   // Returns the index of a free buffer, which a reserved transfer then uses. Prefers buffers that may be cached.
   // Returns kInPlace if no buffer is free.
-  uint32_t Take(const TransferState& transfer) {
+  uint32_t Claim(const TransferState& transfer) {
     std::lock_guard<std::mutex> lock(mutex_);
     for (uint32_t index = 0; index < users_.size(); ++index) {
-      if (users_[index] && users_[index]->IsOffered()) continue;
+      if (users_[index] && users_[index]->IsInUse()) continue;
       users_[index].emplace(transfer);
       return index;
     }

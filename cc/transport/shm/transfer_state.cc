@@ -11,30 +11,30 @@ bool TransferState::Change(uint64_t before, uint64_t after) {
 
 TransferState::Reserved TransferState::Reserve() {
   for (;;) {
+    if (ClearClosed()) return Reserved::kClosed;
     uint64_t now = word_.load();
-    if (IsClosed(now)) {
-      if (Change(now, 0)) return Reserved::kClosed;
-    } else if (!IsFree(now)) {
-      return Reserved::kBusy;
-    } else if (word_.compare_exchange_strong(now, now | tag_ | kReserved)) {
-      return Reserved::kYes;
-    }
+    if (!IsFree(now) && !IsClosed(now)) return Reserved::kBusy;
+    if (IsFree(now) && word_.compare_exchange_strong(now, now | tag_ | kReserved)) return Reserved::kYes;
   }
 }
 
-void TransferState::Offer() {
-  if (word_.exchange(tag_ | kOffered) & kSleeps) Wake(word_);
-}
-
-bool TransferState::Withdraw(bool even_if_read) {
+bool TransferState::Offer() {
   for (;;) {
     const uint64_t now = word_.load();
-    if (!IsMine(now) || !(now & (kReserved | kOffered)) || (now & kReading && !even_if_read)) return false;
+    if (ClearClosed()) return false;
+    if (Change(now, tag_ | kOffered)) return true;
+  }
+}
+
+bool TransferState::Withdraw(bool while_read) {
+  for (;;) {
+    const uint64_t now = word_.load();
+    if (!IsMine(now) || !(now & (kReserved | kOffered)) || (now & kReading && !while_read)) return false;
     if (Change(now, tag_ | kClosed)) return true;
   }
 }
 
-bool TransferState::Begin() {
+bool TransferState::BeginRead() {
   for (;;) {
     uint64_t now = word_.load();
     if (!IsMine(now) || now & kClosed) {
@@ -65,7 +65,6 @@ bool TransferState::Close() {
   }
 }
 
-// Clears the word if the other process has closed the transfer. Returns whether it had.
 bool TransferState::ClearClosed() {
   for (;;) {
     const uint64_t now = word_.load();

@@ -1,12 +1,14 @@
 // The state of a transfer from one process to another, in memory that both processes write.
 //
 //   TransferState state(word, tag);   // the call determines the word and the tag
-//   if (state.Reserve() == TransferState::Reserved::kYes) { ... describe the bytes ...; state.Offer(); }   // the
-//   sender if (state.AwaitOffer(limits, yield, will_not_come) && state.Begin() && Read() && state.Take()) ...     //
-//   the receiver
+//   // The sender:
+//   if (state.Reserve() == TransferState::Reserved::kYes) { … ; state.Offer(); }   // describes the bytes first
+//   if (state.AwaitTaken(limits, yield, lives)) …                                  // unless the bytes are copies
+//   // The receiver:
+//   if (state.AwaitOffer(limits, yield, will_not_come) && state.BeginRead() && Read() && state.Take()) …
 //
-// Each process can close the transfer instead of waiting any longer. The other process then finds it closed, and clears
-// the word. When the receiver has taken the bytes, another transfer can use the word.
+// Each process can close the transfer instead of waiting any longer. The other process finds it closed, and clears the
+// word. When the receiver has taken the bytes, another transfer can use the word.
 #pragma once
 
 #include <algorithm>
@@ -22,45 +24,51 @@ class TransferState {
   using Clock = std::chrono::steady_clock;
 
   struct Limits {
-    Clock::time_point arrival;  // until then, the other process may arrive
-    Clock::time_point end;      // until then, it may have read the bytes
+    Clock::time_point arrival;  // the time until which the other process may arrive
+    Clock::time_point end;      // the time until which the receiver may read
   };
 
-  // `tag` distinguishes transfers that use the same word. The low half of a tag is 0, and the high half is not 0.
+  // `tag` distinguishes transfers that use the same word. A tag is not 0, and its 5 low bits are 0.
   TransferState(StateWord& word, uint64_t tag) : word_(word), tag_(tag) {}
 
-  // The functions of the sender. After Reserve has returned kYes, no other transfer uses the word until Take.
+  // The functions of the sender. After Reserve has returned kYes, no other transfer uses the word until this one is
+  // over.
   enum class Reserved { kYes, kBusy, kClosed };
   Reserved Reserve();
-  void Offer();
+  // Returns false if the receiver has closed the transfer.
+  bool Offer();
   // Waits until no other transfer uses the word, or until the receiver has closed this transfer.
   template <typename Yield>
   void AwaitFree(Clock::time_point end, const Yield& yield);
-  // Waits until the receiver has taken the bytes. Closes the transfer if the receiver has not begun to read them at the
-  // time limits.arrival, has not taken them at the time limits.end, or has ended: `lives()`.
+  // Waits until the receiver has taken the bytes. Closes the transfer if the receiver has not begun to read at the time
+  // limits.arrival, or if it has not taken the bytes at the time limits.end or has ended: `lives()` is then false.
   template <typename Yield, typename Lives>
   bool AwaitTaken(const Limits& limits, const Yield& yield, const Lives& lives);
-  // Closes a transfer that has been offered. `even_if_read`: also while the receiver reads the bytes. The receiver also
-  // calls this function, if it does not take the bytes. Returns whether this call has closed the transfer.
-  bool Withdraw(bool even_if_read);
   // Whether the receiver may still read the bytes of this transfer.
-  bool IsOffered() const {
+  bool IsInUse() const {
     const uint64_t now = word_.load();
     return IsMine(now) && now & (kReserved | kOffered);
   }
 
   // The functions of the receiver.
-  // Waits until the sender has offered bytes. At the time limits.arrival, closes the transfer, but not while another
-  // transfer uses the word. In that case waits until limits.end, at most until `will_not_come()` returns true.
+  // Waits until the sender has offered bytes, at most until limits.end or until `will_not_come()` returns true. From
+  // the time limits.arrival on, closes the transfer as soon as no other transfer uses the word. Returns whether bytes
+  // have been offered. Calls `will_not_come` unless it returns at once.
   template <typename Yield, typename WillNotCome>
   bool AwaitOffer(const Limits& limits, const Yield& yield, const WillNotCome& will_not_come);
   // Begins to read bytes that stay in place. Returns false if the sender has withdrawn them.
-  bool Begin();
-  // Returns false if the sender has withdrawn the bytes. The transfer is then over.
+  bool BeginRead();
+  // Ends the transfer. Returns false if the sender has withdrawn the bytes.
   bool Take();
-  // Closes the transfer if nothing has been offered. Returns whether it is closed. Then this process must not wait for
-  // the other one any more.
+
+  // The functions of both.
+  // Closes the transfer if the word is free. Returns whether the transfer is closed.
   bool Close();
+  // Closes a transfer that has been offered. `while_read`: also while the receiver reads the bytes. Returns whether
+  // this call has closed the transfer.
+  bool Withdraw(bool while_read);
+  // Clears the word if the transfer is closed. Returns whether it was.
+  bool ClearClosed();
 
  private:
   // The parts of the word: a tag and flags. If no other flag than kSleeps is set, any transfer can use the word.
@@ -69,7 +77,7 @@ class TransferState {
   static constexpr uint64_t kReading = 4;
   static constexpr uint64_t kClosed = 8;
   static constexpr uint64_t kSleeps = 16;  // a thread sleeps
-  static constexpr uint64_t kTag = 0xffffffff00000000;
+  static constexpr uint64_t kTag = ~uint64_t{31};
 
   // Two states whose low halves are equal can make a thread miss a wake-up, so it does not sleep for longer than this.
   static constexpr std::chrono::milliseconds kStep{1};
@@ -82,7 +90,6 @@ class TransferState {
   }
 
   bool Change(uint64_t before, uint64_t after);
-  bool ClearClosed();
 
   StateWord& word_;
   const uint64_t tag_;
@@ -103,7 +110,7 @@ bool TransferState::AwaitTaken(const Limits& limits, const Yield& yield, const L
   for (;;) {
     const Clock::time_point now = Clock::now();
     const bool is_late = now >= limits.arrival;
-    if (is_late && Withdraw(/*even_if_read=*/now >= limits.end || !lives())) return false;
+    if (is_late && Withdraw(/*while_read=*/now >= limits.end || !lives())) return false;
     if (is_over(SleepUntil(word_, kSleeps, NextLook(now, limits), is_over))) return !ClearClosed();
   }
 }
@@ -112,13 +119,17 @@ template <typename Yield, typename WillNotCome>
 bool TransferState::AwaitOffer(const Limits& limits, const Yield& yield, const WillNotCome& will_not_come) {
   const auto has_come = [this](uint64_t state) { return IsMine(state) && state & (kOffered | kClosed); };
   yield([&] { return has_come(word_.load()); });
+  if (has_come(word_.load())) return !ClearClosed();
   for (;;) {
     const Clock::time_point now = Clock::now();
+    if (now >= limits.end || will_not_come()) {
+      // The sender may have offered the bytes just before.
+      if (has_come(word_.load())) return !ClearClosed();
+      Withdraw(/*while_read=*/true);  // a sender that has only reserved the word may still offer
+      return false;
+    }
     if (now >= limits.arrival && Close()) return false;
-    // If the sender will not come, it may have offered the bytes just before.
-    const bool is_over = now >= limits.end || will_not_come();
-    const uint64_t state = is_over ? word_.load() : SleepUntil(word_, kSleeps, NextLook(now, limits), has_come);
-    if (is_over || has_come(state)) return has_come(state) && !ClearClosed();
+    if (has_come(SleepUntil(word_, kSleeps, NextLook(now, limits), has_come))) return !ClearClosed();
   }
 }
 

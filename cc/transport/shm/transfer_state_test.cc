@@ -16,7 +16,7 @@ using std::chrono::milliseconds;
 using Clock = TransferState::Clock;
 using Reserved = TransferState::Reserved;
 
-constexpr uint64_t kOne = uint64_t{1} << 32, kOther = uint64_t{2} << 32;
+constexpr uint64_t kOne = uint64_t{1} << 5, kOther = uint64_t{2} << 5;
 constexpr milliseconds kLong{10000};
 
 const auto kNoYield = [](const auto&) {};
@@ -37,7 +37,7 @@ class TransferStateTest : public testing::Test {
   }
   static void Offer(TransferState& state) {
     EXPECT_EQ(state.Reserve(), Reserved::kYes);
-    state.Offer();
+    EXPECT_TRUE(state.Offer());
   }
 
   StateWord word_{0};
@@ -48,10 +48,10 @@ TEST_F(TransferStateTest, TheWordIsFreeWhenTheReceiverHasTaken) {
   Offer(sender);
   EXPECT_EQ(Make(kOther).Reserve(), Reserved::kBusy);
   EXPECT_TRUE(AwaitOffer(receiver, milliseconds(0)));
-  EXPECT_TRUE(receiver.Begin());
-  EXPECT_TRUE(sender.IsOffered());
+  EXPECT_TRUE(receiver.BeginRead());
+  EXPECT_TRUE(sender.IsInUse());
   EXPECT_TRUE(receiver.Take());
-  EXPECT_FALSE(sender.IsOffered());
+  EXPECT_FALSE(sender.IsInUse());
   EXPECT_TRUE(AwaitTaken(sender, milliseconds(0)));
   EXPECT_EQ(word_, 0u);
   EXPECT_EQ(Make(kOther).Reserve(), Reserved::kYes);
@@ -73,14 +73,14 @@ TEST_F(TransferStateTest, AReceiverFindsThatTheSenderHasClosed) {
 
   Offer(sender);
   EXPECT_FALSE(AwaitTaken(sender, milliseconds(1)));
-  EXPECT_FALSE(receiver.Begin());
+  EXPECT_FALSE(receiver.BeginRead());
   EXPECT_EQ(word_, 0u);
 }
 
 TEST_F(TransferStateTest, ASenderWaitsForAReceiverThatReads) {
   TransferState sender = Make(), receiver = Make();
   Offer(sender);
-  EXPECT_TRUE(receiver.Begin());
+  EXPECT_TRUE(receiver.BeginRead());
   std::thread reader([&] {
     std::this_thread::sleep_for(milliseconds(5));
     EXPECT_TRUE(receiver.Take());
@@ -93,7 +93,7 @@ TEST_F(TransferStateTest, AReceiverThatIsSlowOrHasEndedGetsNothing) {
   for (const bool lives : {true, false}) {
     TransferState sender = Make(), receiver = Make();
     Offer(sender);
-    EXPECT_TRUE(receiver.Begin());
+    EXPECT_TRUE(receiver.BeginRead());
     EXPECT_FALSE(sender.AwaitTaken(Within(milliseconds(0), lives ? milliseconds(5) : kLong), kNoYield,
                                    [lives] { return lives; }));
     EXPECT_FALSE(receiver.Take());
@@ -106,9 +106,9 @@ TEST_F(TransferStateTest, AReceiverDoesNotCloseTheTransferOfAnother) {
   Offer(other);
   int asked = 0;
   EXPECT_FALSE(receiver.AwaitOffer(Within(milliseconds(0)), kNoYield, [&] { return ++asked == 3; }));
-  EXPECT_TRUE(other.IsOffered());
+  EXPECT_TRUE(other.IsInUse());
   EXPECT_FALSE(receiver.AwaitOffer(Within(milliseconds(0), milliseconds(2)), kNoYield, kMayCome));
-  EXPECT_TRUE(other.IsOffered());
+  EXPECT_TRUE(other.IsInUse());
 
   TransferState sender = Make();
   std::thread late([&] {
@@ -130,6 +130,14 @@ TEST_F(TransferStateTest, AnOfferThatWasMadeBeforeTheSenderEndedIsTaken) {
   EXPECT_TRUE(receiver.Take());
 }
 
+TEST_F(TransferStateTest, ASenderThatStopsBeforeItsOfferFindsThatTheReceiverHasClosed) {
+  TransferState sender = Make(), receiver = Make();
+  EXPECT_EQ(sender.Reserve(), Reserved::kYes);
+  EXPECT_FALSE(receiver.AwaitOffer(Within(milliseconds(0), milliseconds(2)), kNoYield, kMayCome));
+  EXPECT_FALSE(sender.Offer());
+  EXPECT_EQ(word_, 0u);
+}
+
 // Two senders and two receivers share a word. They wait briefly and fail at random. If a sender's bytes are taken, its
 // receiver must have taken them; a receiver that has closed its transfer must not be waited for.
 TEST_F(TransferStateTest, SenderAndReceiverAgreeHoweverTheyFail) {
@@ -139,7 +147,7 @@ TEST_F(TransferStateTest, SenderAndReceiverAgreeHoweverTheyFail) {
   for (auto& calls : is_known) calls = std::vector<std::atomic<bool>>(kCalls);
   std::vector<std::thread> threads;
   for (uint32_t pair = 0; pair < kPairs; ++pair) {
-    const auto tag = [pair](uint32_t call) { return uint64_t{1 + pair + kPairs * call} << 32; };
+    const auto tag = [pair](uint32_t call) { return uint64_t{1 + pair + kPairs * call} << 5; };
     threads.emplace_back([&, pair, tag] {
       std::mt19937 random(pair);
       for (uint32_t call = 0; call < kCalls; ++call) {
@@ -150,8 +158,7 @@ TEST_F(TransferStateTest, SenderAndReceiverAgreeHoweverTheyFail) {
           state.Close();
         } else {
           if (waits) state.AwaitFree(Clock::now() + milliseconds(20), kNoYield);
-          if (state.Reserve() == Reserved::kYes) {
-            state.Offer();
+          if (state.Reserve() == Reserved::kYes && state.Offer()) {
             const auto arrival = Clock::now() + (random() % 20 == 0 ? milliseconds(0) : kLong);
             sent[pair][call] = state.AwaitTaken({arrival, arrival + kLong}, kNoYield, kLives);
           }
@@ -168,9 +175,9 @@ TEST_F(TransferStateTest, SenderAndReceiverAgreeHoweverTheyFail) {
         if (!state.AwaitOffer({arrival, Clock::now() + kLong}, kNoYield, [&] { return is_known[pair][call].load(); })) {
           continue;
         }
-        if (!state.Begin()) continue;
+        if (!state.BeginRead()) continue;
         if (random() % 20 == 0) {
-          state.Withdraw(/*even_if_read=*/true);
+          state.Withdraw(/*while_read=*/true);
         } else {
           taken[pair][call] = state.Take();
         }

@@ -3,6 +3,7 @@
 //
 //   YieldToPeers(mine, {other}, [&] { return ready(); });   // the memory files of this process and of the others
 //   if (!ready()) ...                                        // sleep until the event
+//   mine.header().waits_since = 0;                           // when the thread no longer waits
 #pragma once
 
 #include <sched.h>
