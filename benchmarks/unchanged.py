@@ -4,8 +4,8 @@
     MPITRAMPOLINE_LIB=…/libmpiwrapper.so python benchmarks/unchanged.py --peer mpi --calls psum,ppermute
 
 All jobs are alive at once, and one works at a time; with `--alone`, only one job is alive at a time. The time is of
-one call and its `block_until_ready` on process 0; medians over all rounds, in ms. A size is the number of bytes that
-each device brings.
+one call and its `block_until_ready` on process 0; medians and means over all rounds, in ms. A size is the number of
+bytes that each device brings.
 
 `--peer mpi` runs JAX's option `mpi` with the MPI that MPIwrapper wraps: it needs `mpirun` and that MPI's headers (on
 Debian: openmpi-bin, libopenmpi-dev) and github.com/eschnett/MPIwrapper, built with CMake.
@@ -250,7 +250,7 @@ def run(arms: list[str], args: argparse.Namespace) -> dict[str, dict[str, list[l
 
 
 def main() -> None:
-    """Runs the jobs, and prints their medians beside each other."""
+    """Runs the jobs, and prints their medians and means beside each other."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--processes", type=int, default=4)
     parser.add_argument("--devices", type=int, default=1, help="of each process; MPI takes one")
@@ -274,16 +274,16 @@ def main() -> None:
         found |= run(together, args)
     reap_orphans()
     turns.write(args.out, [of_turns(name, found) for name in found["gloo"]])
-    print(f"{'ms':32s}" + "".join(f"{arm:>11s}" for arm in arms) + "".join(f"{arm + ' ÷':>8s}" for arm in arms[:-2]))
-    for name in found["gloo"]:
-        row = {
-            arm: 1e3 * statistics.median(itertools.chain(*found[arm][name])) if name in found[arm] else None
-            for arm in arms
-        }
-        ours = row["unchanged"]
-        assert ours is not None
-        shown = "".join(f"{value:11.3f}" if value is not None else f"{'–':>11s}" for value in row.values())
-        print(f"{name:32s}{shown}" + "".join(f"{(row[arm] or 0) / ours:8.2f}" for arm in arms[:-2]))
+    for words, of in ("medians, ms", statistics.median), ("means, ms", statistics.mean):
+        print(
+            f"{words:32s}" + "".join(f"{arm:>11s}" for arm in arms) + "".join(f"{arm + ' ÷':>8s}" for arm in arms[:-2])
+        )
+        for name in found["gloo"]:
+            row = {arm: 1e3 * of(itertools.chain(*found[arm][name])) if name in found[arm] else None for arm in arms}
+            ours = row["unchanged"]
+            assert ours is not None
+            shown = "".join(f"{value:11.3f}" if value is not None else f"{'–':>11s}" for value in row.values())
+            print(f"{name:32s}{shown}" + "".join(f"{(row[arm] or 0) / ours:8.2f}" for arm in arms[:-2]))
     print(f"÷: its time by that of unchanged programs over jaxcomm; load {os.getloadavg()}")
 
 

@@ -21,10 +21,10 @@ bool OperandTransfer::Join(Transport& transport, const CallMatcher& calls) try {
   if (transfers_ == nullptr) return false;
   if (!is_sender_) {
     AdviseHugePages(site, arriving_.rank, arriving_.buffers);
-    return arriving_.refused.ok();
+    return true;
   }
   // If anything is known of the call, the receiver does not wait for an offer any more, or the call has failed.
-  if (!arriving_.refused.ok() || !calls.IsUnknown(site, arriving_.id)) return false;
+  if (!calls.IsUnknown(site, arriving_.id)) return false;
   offered_ = transfers_->Offer(Part(), arriving_.buffers.operands[0], site.layout().payload());
   return offered_ != nullptr;
 } catch (const std::bad_alloc&) {

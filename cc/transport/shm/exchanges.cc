@@ -19,11 +19,6 @@ using Clock = std::chrono::steady_clock;
 // While a rank waits for readers, it checks at this interval whether the other ranks are alive.
 constexpr std::chrono::milliseconds kLook{100};
 
-// If contents may stay in place, two ranks copy only contents up to this size. Reading larger contents in place takes
-// less time than copying them twice, although the ranks then wait for each other once more. That wait takes longer with
-// more ranks, which therefore copy all contents that fit.
-constexpr int64_t kMostCopiedByTwo = 32 << 10;
-
 uint64_t TagOf(const CallId& call) { return (HashCallId()(call) << 32) | (uint64_t{1} << 32); }
 
 // A rank's cell, and the buffer beside the cell, into which the rank copies its bytes if they fit.
@@ -67,9 +62,8 @@ class Exchanges::Pending final : public PendingExchange {
     FileHeader::GroupCell& place = CellOf(*owner_.memory_, mine_.call);
     ExchangeCell& cell = place.cell;
     cell.bytes = Measured();
-    const bool is_readable = IsReadable();
-    const bool fits = cell.bytes <= (is_readable && members_.size() == 2 ? kMostCopiedByTwo : Transport::kMaxExchanged);
-    if (!fits && !is_readable) return false;
+    const bool fits = cell.bytes <= Transport::kMaxExchanged;
+    if (!fits && !IsReadable()) return false;
     cell.call = mine_.call;
     cell.fingerprint = mine_.fingerprint;
     cell.at = mine_.at.time_since_epoch();
