@@ -139,8 +139,10 @@ def work(arm: str, folder: str, rounds: int, asked: list[str], arms: list[str]) 
     turns_of_mine, ends = fifo(folder, arm, me), fifo(folder, arm, "ends")
     after = arms[(arms.index(arm) + 1) % len(arms)]
     times: dict[str, list[list[float]]] = {name: [] for name in doing}  # by turn
-    for turn in range(-1, rounds):  # the first compiles
+    for turn in range(-1, rounds + 1):  # the first compiles; the last ends, as the end of a job would delay other jobs
         os.read(turns_of_mine, 1)
+        if turn == rounds:
+            break
         for name, (call, repeats) in doing.items():
             if turn >= 0:
                 times[name].append([])
@@ -156,6 +158,7 @@ def work(arm: str, folder: str, rounds: int, asked: list[str], arms: list[str]) 
             os.read(ends, 1)
         begin_turn(folder, after, count)
     if me == 0:
+        begin_turn(folder, after, count)
         Path(folder, f"{arm}.json").write_text(json.dumps(times))
 
 
