@@ -228,7 +228,12 @@ void DeviceCommunicator::EndJoined() {
   for (const bool receives : {true, false}) {
     for (const OpenTransfer& each : open_) {
       PendingCall& transfer = *each.transfer;
-      if (transfer.has_joined() && transfer.receives() == receives) transfer.EndJoined(executor_);
+      if (!transfer.has_joined() || transfer.receives() != receives) continue;
+      try {
+        transfer.EndJoined(executor_);
+      } catch (const std::bad_alloc&) {
+        transfer.End(NoMemory{{std::string(each.name), group_->name(), "none"}, rank_}.status());
+      }
     }
   }
 }

@@ -6,6 +6,7 @@
 #include <utility>
 #include <vector>
 
+#include "cc/base/finally.h"
 #include "cc/executor/messages/call_record.h"
 #include "cc/executor/messages/result_pages.h"
 
@@ -34,13 +35,16 @@ bool OperandTransfer::Join(Transport& transport, const CallMatcher& calls) try {
 bool OperandTransfer::Finish(const CallMatcher& calls, const WaitLimits& limits) {
   if (is_sender_) return std::exchange(offered_, nullptr)->Finish(limits);
   bool expects = false;  // whether the transport must deliver notices at once
+  const Finally end([&] {});
   const auto will_not_come = [&] {
-    if (!std::exchange(expects, true)) transport_->Expect();
+    if (!std::exchange(expects, true)) {
+      transport_->Expect();
+      transport_->Flush();  // the sender may wait for a notice of this thread
+    }
     return !calls.IsUnknown(*arriving_.site, arriving_.id);
   };
   sender_at_ =
       transfers_->Take(Part(), arriving_.buffers.results[0], arriving_.site->layout().payload(), limits, will_not_come);
-  if (expects) transport_->EndExpecting();
   return sender_at_.has_value();
 }
 

@@ -15,7 +15,11 @@ namespace {
 
 using Clock = Transfers::Clock;
 
-uint64_t TagOf(const CallId& call) { return (HashCallId()(call) << 6) | (uint64_t{1} << 5); }
+// See TransferState.
+uint64_t TagOf(const CallId& call) {
+  const uint64_t ranks = (call.communicator * 0x9e3779b97f4a7c15) >> 37, id = HashCallId()(call) & 0x7fffffff;
+  return ranks << 37 | id << 6 | uint64_t{1} << 5;
+}
 
 TransferState::Limits LimitsOf(const TransferPart& mine, const WaitLimits& limits) {
   return {Clock::now() + limits.arrivals, mine.at + limits.end};
@@ -42,9 +46,7 @@ class PeerTransfers::Offered final : public OfferedBytes {
   // then returns false.
   bool Offer() {
     const TransferState::Reserved reserved = state_.Reserve();
-    if (reserved == TransferState::Reserved::kYes) return Describe();
-    const bool is_of_same = owner_.senders_[RoundOf(mine_.call)] == mine_.call.communicator;
-    return reserved == TransferState::Reserved::kBusy && is_of_same;
+    return reserved == TransferState::Reserved::kYes ? Describe() : reserved == TransferState::Reserved::kBehind;
   }
 
   bool Finish(const WaitLimits& limits) override {
@@ -67,7 +69,6 @@ class PeerTransfers::Offered final : public OfferedBytes {
   }
 
   bool Describe() {
-    owner_.senders_[RoundOf(mine_.call)] = mine_.call.communicator;
     const uint32_t buffer = count_ <= kTransferBufferBytes ? owner_.buffers_.Claim(state_) : TransferCell::kInPlace;
     is_in_place_ = buffer == TransferCell::kInPlace;
     if (is_in_place_ && !owner_.peer_.reads()) {
@@ -140,7 +141,7 @@ std::optional<Clock::time_point> PeerTransfers::Take(const TransferPart& mine, s
 void PeerTransfers::Forget(const CallId& call) {
   Outgoing(call).ClearClosed();
   TransferState incoming = Incoming(call);
-  if (!incoming.ClearClosed() && incoming.IsInUse()) Reject(ReadCell(call), incoming);
+  if (!incoming.ClearClosed() && !incoming.CloseReserved() && incoming.IsInUse()) Reject(ReadCell(call), incoming);
 }
 
 // Reads the cell once, because the other process may write it at any time.

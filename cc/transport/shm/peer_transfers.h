@@ -7,7 +7,6 @@
 #pragma once
 
 #include <array>
-#include <atomic>
 #include <cstddef>
 #include <cstdint>
 #include <functional>
@@ -55,7 +54,6 @@ class PeerTransfers final : public Transfers {
   const uint32_t self_;
   const Peer peer_;
   const std::array<const MemoryFile*, 1> files_;
-  std::array<std::atomic<uint64_t>, kRounds> senders_{};  // for each round, the communicator that last used its cell
 };
 
 }  // namespace jaxcomm::shm

@@ -13,7 +13,7 @@ TransferState::Reserved TransferState::Reserve() {
   for (;;) {
     if (ClearClosed()) return Reserved::kClosed;
     uint64_t now = word_.load();
-    if (!IsFree(now) && !IsClosed(now)) return Reserved::kBusy;
+    if (!IsFree(now) && !IsClosed(now)) return IsOfSameRanks(now) ? Reserved::kBehind : Reserved::kBusy;
     if (IsFree(now) && word_.compare_exchange_strong(now, now | tag_ | kReserved)) return Reserved::kYes;
   }
 }
@@ -21,8 +21,19 @@ TransferState::Reserved TransferState::Reserve() {
 bool TransferState::Offer() {
   for (;;) {
     const uint64_t now = word_.load();
-    if (ClearClosed()) return false;
+    if (!IsMine(now) || !(now & kReserved)) {
+      ClearClosed();
+      return false;
+    }
     if (Change(now, tag_ | kOffered)) return true;
+  }
+}
+
+bool TransferState::CloseReserved() {
+  for (;;) {
+    const uint64_t now = word_.load();
+    if (!IsMine(now) || !(now & kReserved)) return false;
+    if (Change(now, tag_ | kClosed)) return true;
   }
 }
 

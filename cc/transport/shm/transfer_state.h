@@ -28,16 +28,17 @@ class TransferState {
     Clock::time_point end;      // the time until which the receiver may read
   };
 
-  // `tag` distinguishes transfers that use the same word. A tag is not 0, and its 5 low bits are 0.
+  // `tag` distinguishes transfers that use the same word. A tag is not 0, and its 5 low bits are 0. Its 27 high bits
+  // are the same for all transfers between two ranks.
   TransferState(StateWord& word, uint64_t tag) : word_(word), tag_(tag) {}
 
   // The functions of the sender. After Reserve has returned kYes, no other transfer uses the word until this one is
-  // over.
-  enum class Reserved { kYes, kBusy, kClosed };
+  // over. kBehind: an earlier transfer between the same ranks uses the word. kBusy: another one does.
+  enum class Reserved { kYes, kBehind, kBusy, kClosed };
   Reserved Reserve();
   // Returns false if the receiver has closed the transfer.
   bool Offer();
-  // Waits until no other transfer uses the word, or until the receiver has closed this transfer.
+  // Waits while Reserve would return kBehind.
   template <typename Yield>
   void AwaitFree(Clock::time_point end, const Yield& yield);
   // Waits until the receiver has taken the bytes. Closes the transfer if the receiver has not begun to read at the time
@@ -64,6 +65,8 @@ class TransferState {
   // The functions of both.
   // Closes the transfer if the word is free. Returns whether the transfer is closed.
   bool Close();
+  // Closes a transfer that has been reserved but not offered. Returns whether this call has closed the transfer.
+  bool CloseReserved();
   // Closes a transfer that has been offered. `while_read`: also while the receiver reads the bytes. Returns whether
   // this call has closed the transfer.
   bool Withdraw(bool while_read);
@@ -77,13 +80,16 @@ class TransferState {
   static constexpr uint64_t kReading = 4;
   static constexpr uint64_t kClosed = 8;
   static constexpr uint64_t kSleeps = 16;  // a thread sleeps
-  static constexpr uint64_t kTag = ~uint64_t{31};
+  static constexpr uint64_t kTag = ~uint64_t{31}, kRanks = ~uint64_t{0} << 37;
 
   // Two states whose low halves are equal can make a thread miss a wake-up, so it does not sleep for longer than this.
   static constexpr std::chrono::milliseconds kStep{1};
 
   bool IsMine(uint64_t state) const { return (state & kTag) == tag_; }
   static bool IsFree(uint64_t state) { return (state & ~kSleeps) == 0; }
+  bool IsOfSameRanks(uint64_t state) const {
+    return (state & kRanks) == (tag_ & kRanks) && state & (kReserved | kOffered);
+  }
   bool IsClosed(uint64_t state) const { return IsMine(state) && state & kClosed; }
   static Clock::time_point NextLook(Clock::time_point now, const Limits& limits) {
     return now < limits.arrival ? std::min(now + kStep, limits.arrival) : now + kStep;
@@ -97,7 +103,7 @@ class TransferState {
 
 template <typename Yield>
 void TransferState::AwaitFree(Clock::time_point end, const Yield& yield) {
-  const auto is_over = [this](uint64_t state) { return IsFree(state) || IsClosed(state); };
+  const auto is_over = [this](uint64_t state) { return !IsOfSameRanks(state); };
   yield([&] { return is_over(word_.load()); });
   while (Clock::now() < end && !is_over(SleepUntil(word_, kSleeps, std::min(Clock::now() + kStep, end), is_over))) {
   }
@@ -123,10 +129,13 @@ bool TransferState::AwaitOffer(const Limits& limits, const Yield& yield, const W
   for (;;) {
     const Clock::time_point now = Clock::now();
     if (now >= limits.end || will_not_come()) {
-      // The sender may have offered the bytes just before.
-      if (has_come(word_.load())) return !ClearClosed();
-      Withdraw(/*while_read=*/true);  // a sender that has only reserved the word may still offer
-      return false;
+      // The sender may have offered the bytes just before, or may still do so.
+      while (!has_come(word_.load())) {
+        const uint64_t state = word_.load();
+        const bool is_foreign = !IsMine(state) && !IsFree(state);
+        if (is_foreign || CloseReserved() || Close()) return false;
+      }
+      return !ClearClosed();
     }
     if (now >= limits.arrival && Close()) return false;
     if (has_come(SleepUntil(word_, kSleeps, NextLook(now, limits), has_come))) return !ClearClosed();

@@ -16,7 +16,8 @@ using std::chrono::milliseconds;
 using Clock = TransferState::Clock;
 using Reserved = TransferState::Reserved;
 
-constexpr uint64_t kOne = uint64_t{1} << 5, kOther = uint64_t{2} << 5;
+constexpr uint64_t kOne = uint64_t{1} << 5, kLater = uint64_t{2} << 5;  // of the same ranks
+constexpr uint64_t kOther = uint64_t{1} << 37;
 constexpr milliseconds kLong{10000};
 
 const auto kNoYield = [](const auto&) {};
@@ -47,6 +48,7 @@ TEST_F(TransferStateTest, TheWordIsFreeWhenTheReceiverHasTaken) {
   TransferState sender = Make(), receiver = Make();
   Offer(sender);
   EXPECT_EQ(Make(kOther).Reserve(), Reserved::kBusy);
+  EXPECT_EQ(Make(kLater).Reserve(), Reserved::kBehind);
   EXPECT_TRUE(AwaitOffer(receiver, milliseconds(0)));
   EXPECT_TRUE(receiver.BeginRead());
   EXPECT_TRUE(sender.IsInUse());
@@ -114,11 +116,23 @@ TEST_F(TransferStateTest, AReceiverDoesNotCloseTheTransferOfAnother) {
   std::thread late([&] {
     std::this_thread::sleep_for(milliseconds(3));
     EXPECT_TRUE(other.Take());
-    sender.AwaitFree(Clock::now() + kLong, kNoYield);
     Offer(sender);
   });
-  EXPECT_TRUE(AwaitOffer(receiver, milliseconds(0)));
+  EXPECT_TRUE(AwaitOffer(receiver, kLong));
   late.join();
+}
+
+TEST_F(TransferStateTest, ASenderWaitsForEarlierTransfersOfTheSameRanksOnly) {
+  TransferState earlier = Make(), later = Make(kLater), receiver = Make();
+  Offer(earlier);
+  Make(kOther).AwaitFree(Clock::now() + kLong, kNoYield);
+  std::thread takes([&] {
+    std::this_thread::sleep_for(milliseconds(3));
+    EXPECT_TRUE(receiver.Take());
+  });
+  later.AwaitFree(Clock::now() + kLong, kNoYield);
+  Offer(later);
+  takes.join();
 }
 
 TEST_F(TransferStateTest, AnOfferThatWasMadeBeforeTheSenderEndedIsTaken) {
@@ -143,27 +157,27 @@ TEST_F(TransferStateTest, ASenderThatStopsBeforeItsOfferFindsThatTheReceiverHasC
 TEST_F(TransferStateTest, SenderAndReceiverAgreeHoweverTheyFail) {
   constexpr uint32_t kPairs = 2, kCalls = 3000;
   std::vector<std::vector<bool>> sent(kPairs, std::vector<bool>(kCalls)), taken(sent);
-  std::vector<std::vector<std::atomic<bool>>> is_known(kPairs);
-  for (auto& calls : is_known) calls = std::vector<std::atomic<bool>>(kCalls);
+  std::vector<std::vector<std::atomic<bool>>> uses_messages(kPairs), is_over(kPairs);
+  for (uint32_t pair = 0; pair < kPairs; ++pair) {
+    uses_messages[pair] = std::vector<std::atomic<bool>>(kCalls);
+    is_over[pair] = std::vector<std::atomic<bool>>(kCalls);
+  }
   std::vector<std::thread> threads;
   for (uint32_t pair = 0; pair < kPairs; ++pair) {
-    const auto tag = [pair](uint32_t call) { return uint64_t{1 + pair + kPairs * call} << 5; };
+    const auto tag = [pair](uint32_t call) { return (uint64_t{pair} << 37) + (uint64_t{1 + call} << 5); };
     threads.emplace_back([&, pair, tag] {
       std::mt19937 random(pair);
       for (uint32_t call = 0; call < kCalls; ++call) {
         TransferState state = Make(tag(call));
         if (random() % 20 == 0) std::this_thread::sleep_for(microseconds(random() % 300));
-        const bool waits = random() % 2 == 0;
         if (random() % 20 == 0) {
           state.Close();
-        } else {
-          if (waits) state.AwaitFree(Clock::now() + milliseconds(20), kNoYield);
-          if (state.Reserve() == Reserved::kYes && state.Offer()) {
-            const auto arrival = Clock::now() + (random() % 20 == 0 ? milliseconds(0) : kLong);
-            sent[pair][call] = state.AwaitTaken({arrival, arrival + kLong}, kNoYield, kLives);
-          }
+        } else if (state.Reserve() == Reserved::kYes && state.Offer()) {
+          const auto arrival = Clock::now() + (random() % 20 == 0 ? milliseconds(0) : kLong);
+          sent[pair][call] = state.AwaitTaken({arrival, arrival + kLong}, kNoYield, kLives);
         }
-        is_known[pair][call] = !sent[pair][call];  // as a notice would say
+        uses_messages[pair][call] = !sent[pair][call];
+        is_over[pair][call] = true;
       }
     });
     threads.emplace_back([&, pair, tag] {
@@ -171,16 +185,18 @@ TEST_F(TransferStateTest, SenderAndReceiverAgreeHoweverTheyFail) {
       for (uint32_t call = 0; call < kCalls; ++call) {
         TransferState state = Make(tag(call));
         if (random() % 20 == 0) std::this_thread::sleep_for(microseconds(random() % 300));
-        const auto arrival = Clock::now() + (random() % 20 == 0 ? milliseconds(0) : kLong);
-        if (!state.AwaitOffer({arrival, Clock::now() + kLong}, kNoYield, [&] { return is_known[pair][call].load(); })) {
-          continue;
+        const TransferState::Limits limits = {Clock::now() + (random() % 20 == 0 ? milliseconds(0) : kLong),
+                                              Clock::now() + kLong};
+        if (state.AwaitOffer(limits, kNoYield, [&] { return uses_messages[pair][call].load(); }) && state.BeginRead()) {
+          if (random() % 20 == 0) {
+            state.Withdraw(/*while_read=*/true);
+          } else {
+            taken[pair][call] = state.Take();
+          }
         }
-        if (!state.BeginRead()) continue;
-        if (random() % 20 == 0) {
-          state.Withdraw(/*while_read=*/true);
-        } else {
-          taken[pair][call] = state.Take();
-        }
+        if (taken[pair][call]) continue;
+        while (!is_over[pair][call]) std::this_thread::yield();  // until the call with messages is over
+        state.ClearClosed();
       }
     });
   }
