@@ -281,12 +281,15 @@ def main() -> None:
         print(
             f"{words:32s}" + "".join(f"{arm:>11s}" for arm in arms) + "".join(f"{arm + ' ÷':>8s}" for arm in arms[:-2])
         )
+        ratios: dict[str, list[float]] = {arm: [] for arm in arms[:-2]}
         for name in found["gloo"]:
-            row = {arm: 1e3 * of(itertools.chain(*found[arm][name])) if name in found[arm] else None for arm in arms}
-            ours = row["unchanged"]
-            assert ours is not None
-            shown = "".join(f"{value:11.3f}" if value is not None else f"{'–':>11s}" for value in row.values())
-            print(f"{name:32s}{shown}" + "".join(f"{(row[arm] or 0) / ours:8.2f}" for arm in arms[:-2]))
+            row = {arm: 1e3 * of(itertools.chain(*found[arm][name])) for arm in arms if name in found[arm]}
+            for arm, of_arm in ratios.items():
+                of_arm.append(row[arm] / row["unchanged"])
+            shown = "".join(f"{row[arm]:11.3f}" if arm in row else f"{'–':>11s}" for arm in arms)
+            print(f"{name:32s}{shown}" + "".join(f"{of_arm[-1]:8.2f}" for of_arm in ratios.values()))
+        means = "".join(f"{statistics.geometric_mean(of_arm):8.2f}" for of_arm in ratios.values())
+        print(f"{'geometric mean':32s}{'':{11 * len(arms)}s}{means}")
     print(f"÷: its time by that of unchanged programs over jaxcomm; load {os.getloadavg()}")
 
 

@@ -178,14 +178,14 @@ Status DeviceCommunicator::Run(const Signature& call, const std::byte* operand, 
   const Clock::time_point at = Clock::now();
   const Result<DeviceGroup::Site> site = Find(call);
   if (site.ok() && executor_.messages().ExchangeOperands(site.value(), id, rank_, buffers, at)) return Status();
-  const auto transfer = std::make_shared<PendingCall>();
-  Begin(transfer, call, site, id, rank_, std::move(buffers), at);
-  Status status = transfer->Wait(executor_);
+  const auto pending = std::make_shared<PendingCall>();
+  Begin(pending, call, site, id, rank_, std::move(buffers), at);
+  Status status = pending->Wait(executor_);
   Count(status);
   return status;
 }
 
-void DeviceCommunicator::Begin(const std::shared_ptr<PendingCall>& transfer, const Signature& call,
+void DeviceCommunicator::Begin(const std::shared_ptr<PendingCall>& pending, const Signature& call,
                                const Result<DeviceGroup::Site>& site, const CallId& id, uint32_t rank, Buffers buffers,
                                Clock::time_point at) {
   // A thread in Help sleeps until a message from another process arrives. A thread that waits for a transfer within its
@@ -194,15 +194,14 @@ void DeviceCommunicator::Begin(const std::shared_ptr<PendingCall>& transfer, con
   const std::vector<MessageRank>& devices = group_->devices();
   const bool is_local = call.pair && devices[call.pair->first].process == devices[call.pair->second].process;
   const bool helps = !is_local && (call.pair || call.kind == Kind::kAllGather || call.bytes <= kHelpedBytes);
-  transfer->set_helps(helps);
-  Done done = [transfer](const Status& status) { transfer->End(status); };
-  if (!site.ok()) {
-    done(site.status());
-  } else if (!call.pair || !JoinTransfer(*transfer, site.value(), id, rank, buffers, done, at)) {
-    const bool is_sent =
-        executor_.messages().Arrive(site.value(), id, rank, std::move(buffers), done, Status(), helps, at);
-    transfer->set_helps(helps && is_sent);
-  }
+  pending->set_helps(helps);
+  Done done = [pending](const Status& status) { pending->End(status); };
+  if (!site.ok()) return done(site.status());
+  if (call.pair) pending->set_joined(executor_.messages().JoinTransfer(site.value(), id, rank, buffers, done, at));
+  if (pending->has_joined()) return;
+  const bool is_sent =
+      executor_.messages().Arrive(site.value(), id, rank, std::move(buffers), done, Status(), helps, at);
+  pending->set_helps(helps && is_sent);
 }
 
 std::shared_ptr<PendingCall> DeviceCommunicator::Send(const std::byte* bytes, int64_t size, uint32_t to,
@@ -213,13 +212,6 @@ std::shared_ptr<PendingCall> DeviceCommunicator::Send(const std::byte* bytes, in
 std::shared_ptr<PendingCall> DeviceCommunicator::Receive(std::byte* bytes, int64_t size, uint32_t from,
                                                          std::string_view name) {
   return Record(nullptr, bytes, size, from, rank_, name);
-}
-
-// Makes the rank join a transfer without messages. Returns false if the transfer needs messages.
-bool DeviceCommunicator::JoinTransfer(PendingCall& transfer, const DeviceGroup::Site& site, const CallId& id,
-                                      uint32_t rank, const Buffers& buffers, const Done& done, Clock::time_point at) {
-  transfer.set_joined(executor_.messages().JoinTransfer(site, id, rank, buffers, done, at));
-  return transfer.has_joined();
 }
 
 // Ends the open transfers without messages: first those that receive, then those that send. The sender of many bytes

@@ -208,9 +208,7 @@ class DeviceCommunicator {
   void ExchangeOpen(const CallId& id, const std::optional<std::pair<uint32_t, uint32_t>>& pair);
   Result<DeviceGroup::Site> Find(const Signature& call);
   Status Run(const Signature& call, const std::byte* operand, std::byte* result);
-  bool JoinTransfer(PendingCall& transfer, const DeviceGroup::Site& site, const CallId& id, uint32_t rank,
-                    const Buffers& buffers, const Done& done, Clock::time_point at);
-  void Begin(const std::shared_ptr<PendingCall>& transfer, const Signature& call, const Result<DeviceGroup::Site>& site,
+  void Begin(const std::shared_ptr<PendingCall>& pending, const Signature& call, const Result<DeviceGroup::Site>& site,
              const CallId& id, uint32_t rank, Buffers buffers, Clock::time_point at);
   std::shared_ptr<PendingCall> Record(const std::byte* sent, std::byte* received, int64_t size, uint32_t from,
                                       uint32_t to, std::string_view name);

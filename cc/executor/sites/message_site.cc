@@ -204,10 +204,10 @@ void MessageSite::FindExchanging() {
   const int64_t bytes = slices * layout().extent();
   found.is_transfer = IsBroadcast(list) && is_pair && is_one;
   if (is_all_to_all) found.reads = ReadPattern::kSpanPerReader;
-  found.in_place = is_gather || is_all_to_all || found.is_transfer || bytes > Transport::kMaxExchanged;
+  found.in_place = is_gather || is_all_to_all || bytes > Transport::kMaxExchanged;
   const auto may_exchange = [&] {
-    if (is_all_to_all) return true;
-    if (is_gather || found.is_transfer) return is_one;
+    if (is_all_to_all || found.is_transfer) return true;
+    if (is_gather) return is_one;
     if (found.in_place) return AddsInRankOrder(list) && is_pair && is_one && bytes <= kMostReadSum;
     if (collective_.kind == Kind::kReduceScatter) return AddsInRankOrder(list);
     const auto ranks = static_cast<int64_t>(found.processes.size());

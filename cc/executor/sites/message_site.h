@@ -116,7 +116,7 @@ class MessageSite final : public CallSite, public DecidedSite, public std::enabl
   // How the ranks of calls exchange operands without messages (operand_exchange.h, operand_transfer.h).
   struct Exchanging {
     std::vector<uint32_t> processes;  // the group's processes, by rank; empty if calls always use messages
-    bool is_transfer = false;         // the first rank sends its operand to the second
+    bool is_transfer = false;         // the first rank sends its operand to the second; the rest concerns exchanges
     bool in_place = false;            // as in jaxcomm::Exchange
     ReadPattern reads = ReadPattern::kAll;
   };

@@ -24,14 +24,6 @@ uint64_t TagOf(const CallId& call) { return (HashCallId()(call) << 32) | (uint64
 // A rank's cell, and the buffer beside the cell, into which the rank copies its bytes if they fit.
 FileHeader::GroupCell& CellOf(const MemoryFile& file, const CallId& call) { return file.header().cells[RoundOf(call)]; }
 
-// Reads the cell once, because the other process may write it at any time.
-ExchangeCell ReadCell(const ExchangeCell& cell) {
-  ExchangeCell copy;
-  std::memcpy(&copy, &cell, sizeof(copy));
-  std::atomic_signal_fence(std::memory_order_seq_cst);
-  return copy;
-}
-
 }  // namespace
 
 class Exchanges::Pending final : public PendingExchange {
@@ -122,7 +114,7 @@ class Exchanges::Pending final : public PendingExchange {
     const bool has_span_per_reader = mine_.reads == ReadPattern::kSpanPerReader;
     for (size_t rank = 0; rank < members_.size(); ++rank) {
       const FileHeader::GroupCell& place = CellOf(*members_[rank].file, mine_.call);
-      const ExchangeCell cell = ReadCell(place.cell);
+      const ExchangeCell cell = ReadOnce(place.cell);
       const bool in_place = cell.in_place == 1;
       if (cell.in_place > 1) return false;
       if (!(cell.call == mine_.call) || cell.fingerprint != mine_.fingerprint) return false;

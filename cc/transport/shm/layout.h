@@ -10,6 +10,7 @@
 #include <chrono>
 #include <cstddef>
 #include <cstdint>
+#include <cstring>
 
 #include "cc/transport/shm/exchange_round.h"
 #include "cc/transport/shm/state_word.h"
@@ -87,6 +88,15 @@ struct FileHeader {
 };
 
 static_assert(ExchangeRound::kMaxRanks * sizeof(void*) <= Transport::kMaxExchanged);  // the addresses of all spans fit
+
+// Reads a cell once, because its owner may write it at any time.
+template <typename Cell>
+Cell ReadOnce(const Cell& cell) {
+  Cell copy;
+  std::memcpy(&copy, &cell, sizeof(copy));
+  std::atomic_signal_fence(std::memory_order_seq_cst);
+  return copy;
+}
 
 // Successive calls on a communicator use different rounds. The communicator's number is hashed, because the low bits of
 // such numbers are often equal.

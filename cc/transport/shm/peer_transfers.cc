@@ -2,7 +2,6 @@
 
 #include <sched.h>
 
-#include <atomic>
 #include <chrono>
 #include <cstring>
 #include <utility>
@@ -144,12 +143,8 @@ void PeerTransfers::Forget(const CallId& call) {
   if (!incoming.ClearClosed() && !incoming.CloseReserved() && incoming.IsInUse()) Reject(ReadCell(call), incoming);
 }
 
-// Reads the cell once, because the other process may write it at any time.
 TransferCell PeerTransfers::ReadCell(const CallId& call) const {
-  TransferCell copy;
-  std::memcpy(&copy, &peer_.file->channel(self_).transfers[RoundOf(call)], sizeof(copy));
-  std::atomic_signal_fence(std::memory_order_seq_cst);
-  return copy;
+  return ReadOnce(peer_.file->channel(self_).transfers[RoundOf(call)]);
 }
 
 // Ends a transfer whose bytes this process does not take. The sender of bytes in place still waits, and then uses

@@ -96,6 +96,7 @@ class TransferState {
   }
 
   bool Change(uint64_t before, uint64_t after);
+  bool Move(uint64_t from, uint64_t after);
 
   StateWord& word_;
   const uint64_t tag_;
